@@ -1,0 +1,86 @@
+"""Small enumerations of the ISA: units, strategies, reductions, segments."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Unit(IntEnum):
+    """The engines of the chip; the ledger counts commands for each."""
+
+    MXU = 0
+    """Systolic array: GEMM and CONV."""
+    VPU = 1
+    """Vector unit: element micro-programs and row reductions."""
+    DMA = 2
+    """Transfers between DRAM and scratchpad, row-contiguous copies."""
+    LAYOUT = 3
+    """Layout engine: transposes and other element-granular copies."""
+    CORE = 4
+    """Control core: what has no engine (slow), and control flow."""
+    LINK = 5
+    """Chip-to-chip links."""
+    HOST = 6
+    """A user's own Python callback on the host."""
+
+
+class Segment(IntEnum):
+    """Where a DRAM buffer lives."""
+
+    ARGUMENT = 0
+    RESULT = 1
+    CONSTANT = 2
+    ARENA = 3
+
+
+class Strategy(IntEnum):
+    """How the matrix unit (or the lanes) multiplies operands."""
+
+    LANES = 0
+    """Multiply-add on the vector lanes in the operand type: exact for integers
+    (wrapping), slow, for types that the array does not take."""
+    BF16X1 = 1
+    """f32 operands rounded to bf16 (nearest even), products summed in f32."""
+    BF16X3 = 2
+    """Operands split into two bf16 parts; three partial products summed in f32."""
+    BF16X6 = 3
+    """Operands split into three bf16 parts; six partial products summed in f32."""
+    INT8 = 4
+    """i8 x i8 products summed exactly in i32 (wrapping)."""
+
+
+class ReduceKind(IntEnum):
+    """Monoids that the vector unit reduces with.
+
+    SUM and PROD of 16-bit floats accumulate in f32 and round once.  MAX and MIN
+    return NaN when any element is NaN.  ARGMAX and ARGMIN give value and index: the
+    first of equal elements, and the first NaN when there is one.
+    """
+
+    SUM = 0
+    PROD = 1
+    MAX = 2
+    MIN = 3
+    AND = 4
+    OR = 5
+    XOR = 6
+    ARGMAX = 7
+    ARGMIN = 8
+
+
+class Phase(IntEnum):
+    """When a stage of a group runs, if the group has a K axis."""
+
+    BODY = 0
+    """On every block, K steps included."""
+    TAIL = 1
+    """Once per block of the other axes, after the last K step."""
+
+
+class ScatterMode(IntEnum):
+    """What a gather or scatter does with an index out of range."""
+
+    CLAMP = 0
+    """Gather: the start index is clamped into range."""
+    DROP = 1
+    """Scatter: the update window is skipped whole."""

@@ -1,0 +1,55 @@
+# Every target works from a clean clone; `make` alone lists them.
+
+PYTHON ?= python3
+VENV   ?= .venv
+PY     := $(VENV)/bin/python
+RUN    ?= runs/demo
+BRIDGE := $(wildcard setup.py vkore_jax/pjrt/csrc/*)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint docs bench clean distclean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' \
+	    $(MAKEFILE_LIST)
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "vkore_jax needs Python >= 3.11; $(PYTHON) is" \
+	         "$$($(PYTHON) -V 2>&1): make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp for each set of extras: reinstalls (and rebuilds the C bridge) only when the
+# metadata or the C sources have changed.
+$(VENV)/.installed-%: pyproject.toml $(BRIDGE) | $(PY)
+	$(PY) -m pip install --quiet --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.installed-train  ## train a 1 M parameter story model on the NPU
+	JAX_PLATFORMS=vkore $(PY) -m train smoke --out $(RUN)
+	@echo
+	@echo "trained on the emulated NPU; the loss plot, metrics.jsonl, run.json (with"
+	@echo "the ledger) and the checkpoints are in $(RUN)"
+
+test: $(VENV)/.installed-train,test  ## run the test suite on two processes
+	$(PY) -m pytest -n 2 -q $(ARGS)
+
+lint: $(VENV)/.installed-train,test,dev  ## ruff (lint and format) and pyright
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright
+
+docs: $(VENV)/.installed-train,test  ## regenerate docs/isa.md and docs/ops.md
+	$(PY) -m vkore_jax.docs_gen docs
+
+bench: $(VENV)/.installed-train  ## steps per second of `smoke` on vkore and on the CPU
+	JAX_PLATFORMS=cpu $(PY) -m train smoke --steps 50 --out runs/bench-cpu
+	JAX_PLATFORMS=vkore $(PY) -m train smoke --steps 50 --out runs/bench-vkore
+
+clean:  ## remove what builds and runs have left
+	rm -rf build dist *.egg-info runs .pytest_cache .ruff_cache .hypothesis
+	find vkore_jax train tests -name __pycache__ -prune -exec rm -rf {} +
+	find vkore_jax -name '*.so' -delete
+
+distclean: clean  ## clean, and remove the virtual environment
+	rm -rf $(VENV)

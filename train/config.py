@@ -77,7 +77,7 @@ class DataConfig:
     valid_path: Path | None = None  # held-out text file; None: a share of the stories
     source: Literal["corpus", "hub"] = "corpus"  # built-in grammar, or `datasets`
     hub_name: str = "roneneldan/TinyStories"  # hub data set, or a local folder of one
-    stories: int = 8_000  # stories of the built-in corpus
+    stories: int = 5_000  # stories of the built-in corpus
     valid_share: float = 0.04  # held out, chosen by each story's hash
     tokenizer: Path | None = None  # tokenizer.json to load; None: train a BPE
     tokenizer_stories: int = 20_000  # stories that the BPE is trained on, at most
@@ -98,8 +98,8 @@ class TrainConfig:
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
 
-    steps: int = 400  # optimiser steps
-    batch_size: int = 16  # sequences of one optimiser step
+    steps: int = 200  # optimiser steps
+    batch_size: int = 8  # sequences of one optimiser step
     micro_batches: int = 1  # parts a batch is cut into, gradients accumulated
     learning_rate: float = 3e-3  # peak, reached after warm-up
     min_lr_ratio: float = 0.1  # the cosine ends at this share of the peak
@@ -112,7 +112,7 @@ class TrainConfig:
     precision: Literal["default", "high", "highest"] = "default"  # of matmuls
     overfit: bool = False  # train on the first batch only: the loss must go to zero
 
-    eval_every: int = 100  # steps between evaluations on held-out text
+    eval_every: int = 50  # steps between evaluations on held-out text
     eval_batches: int = 8
     sample_tokens: int = 120  # length of the text written at the end
     sample_temperature: float = 0.8

@@ -10,17 +10,20 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from train import corpus
 from train.config import ConfigError, DataConfig
 from train.tokenizer import SEPARATOR, BpeTokenizer
+
+if TYPE_CHECKING:
+    import datasets
 
 Document = tuple[bool, str]  # (held out?, text)
 _READ_BYTES = 1 << 20
@@ -75,50 +78,60 @@ def _corpus_documents(config: DataConfig) -> Iterator[Document]:
         yield _held_out(text, config.valid_share), text
 
 
-def _hub_documents(config: DataConfig) -> Iterator[Document]:
+def _load_hub(name: str) -> "datasets.DatasetDict":
     import datasets  # slow to import, and only this source needs it
 
     try:
-        splits = datasets.load_dataset(config.hub_name)
+        splits = datasets.load_dataset(name)
     except Exception as error:  # many kinds: offline, no such name, bad file
         raise ConfigError(
-            f"cannot load the data set {config.hub_name!r}: {error}\n"
+            f"cannot load the data set {name!r}: {error}\n"
             "Without a network, give a text file with --data.path FILE, or use the "
             "built-in stories with --data.source corpus."
         ) from error
-    names = set(splits)
-    if "train" not in names or "text" not in splits["train"].column_names:
+    if "train" not in splits or "text" not in splits["train"].column_names:
         raise ConfigError(
-            f"data set {config.hub_name!r} needs a 'train' split with a 'text' "
-            f"column, found splits {sorted(names)}"
+            f"data set {name!r} needs a 'train' split with a 'text' column, found "
+            f"{ {split: rows.column_names for split, rows in splits.items()} }"
         )
-    valid = next((n for n in ("validation", "valid", "test") if n in names), None)
+    return splits
+
+
+def _hub_documents(
+    config: DataConfig, splits: "datasets.DatasetDict"
+) -> Iterator[Document]:
+    valid = next((n for n in ("validation", "valid", "test") if n in splits), None)
     for name in filter(None, ("train", valid)):
         for row in splits[name]:
-            if text := row["text"].strip():
-                held_out = name == valid
-                if valid is None:
-                    held_out = _held_out(text, config.valid_share)
+            text = row["text"].strip()
+            held_out = name == valid
+            if valid is None:
+                held_out = _held_out(text, config.valid_share)
+            if text:
                 yield held_out, text
 
 
-def documents(config: DataConfig) -> tuple[str, Iterator[Document]]:
+def documents(config: DataConfig) -> tuple[str, Callable[[], Iterable[Document]]]:
     """Open the configured source.
 
     Returns:
-        The source in words, and its documents.
+        The source in words, and a function that reads its documents from the start
+        (large texts are read several times rather than held in memory).
 
     Raises:
         ConfigError: a file does not exist, or the hub data set cannot be loaded.
     """
-    if config.path is not None:
-        for path in filter(None, (config.path, config.valid_path)):
-            if not path.is_file():
-                raise ConfigError(f"no text file at {path}")
-        return f"file {config.path.name}", _file_documents(config, config.path)
+    path = config.path
+    if path is not None:
+        for file in filter(None, (path, config.valid_path)):
+            if not file.is_file():
+                raise ConfigError(f"no text file at {file}")
+        return f"file {path.name}", lambda: _file_documents(config, path)
     if config.source == "hub":
-        return f"data set {config.hub_name}", _hub_documents(config)
-    return "built-in stories", _corpus_documents(config)
+        splits = _load_hub(config.hub_name)
+        return f"data set {config.hub_name}", lambda: _hub_documents(config, splits)
+    stories = list(_corpus_documents(config))
+    return "built-in stories", lambda: stories
 
 
 def load(config: DataConfig, vocab_size: int) -> Dataset:
@@ -127,23 +140,17 @@ def load(config: DataConfig, vocab_size: int) -> Dataset:
     Raises:
         ConfigError: unusable source or tokenizer, or no text in a split.
     """
-    source, stream = documents(config)
-    docs = list(stream)
-    data_hash = _hash(docs)
-    if config.tokenizer is not None:
-        loaded = BpeTokenizer.load(config.tokenizer)
-        wanted = loaded.hash
-    else:
-        loaded = None
-        wanted = f"bpe-{vocab_size}-{config.tokenizer_stories}"
+    source, read = documents(config)
+    data_hash = _hash(read())
+    given = BpeTokenizer.load(config.tokenizer) if config.tokenizer else None
+    wanted = given.hash if given else f"bpe-{vocab_size}-{config.tokenizer_stories}"
     key = hashlib.sha256(f"{data_hash}/{wanted}/v1".encode()).hexdigest()[:20]
     folder = config.cache / key
     if not (folder / "meta.json").is_file():
-        texts = (text for held_out, text in docs if not held_out)
-        training_texts = itertools.islice(texts, config.tokenizer_stories)
-        tokenizer = loaded or BpeTokenizer.train(training_texts, vocab_size)
-        _write_cache(folder, docs, tokenizer)
-    tokenizer = loaded or BpeTokenizer.load(folder / "tokenizer.json")
+        texts = (text for held_out, text in read() if not held_out)
+        texts = itertools.islice(texts, config.tokenizer_stories)
+        _write_cache(folder, read(), given or BpeTokenizer.train(texts, vocab_size))
+    tokenizer = BpeTokenizer.load(folder / "tokenizer.json")
     if tokenizer.vocab_size > vocab_size:
         raise ConfigError(
             f"the tokenizer has {tokenizer.vocab_size} tokens: "
@@ -167,7 +174,9 @@ def _hash(docs: Iterable[Document]) -> str:
     return digest.hexdigest()
 
 
-def _write_cache(folder: Path, docs: list[Document], tokenizer: BpeTokenizer) -> None:
+def _write_cache(
+    folder: Path, docs: Iterable[Document], tokenizer: BpeTokenizer
+) -> None:
     """Encode both splits into a new cache folder, which appears whole or not at all."""
     if tokenizer.vocab_size > 1 << 16:
         raise ConfigError(f"a vocabulary of {tokenizer.vocab_size} exceeds 65536 ids")
@@ -175,22 +184,23 @@ def _write_cache(folder: Path, docs: list[Document], tokenizer: BpeTokenizer) ->
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         part = Path(scratch) / "part"
         part.mkdir()
-        for name, wanted in (("train", False), ("valid", True)):
-            texts = [text for held_out, text in docs if held_out is wanted]
-            if not texts:
-                raise ConfigError(
-                    f"no document in the {name} split of {len(docs)} documents; "
-                    "use more text or another data.valid_share"
-                )
-            with (part / f"{name}.bin").open("wb") as file:
-                for i in range(0, len(texts), _ENCODE_DOCUMENTS):
-                    for ids in tokenizer.encode_batch(texts[i : i + _ENCODE_DOCUMENTS]):
-                        np.array([tokenizer.start_id, *ids], np.uint16).tofile(file)
+        counts, valid_bytes = [0, 0], 0
+        stream = iter(docs)
+        with (part / "train.bin").open("wb") as a, (part / "valid.bin").open("wb") as b:
+            while block := list(itertools.islice(stream, _ENCODE_DOCUMENTS)):
+                encoded = tokenizer.encode_batch([text for _, text in block])
+                for (held_out, text), ids in zip(block, encoded, strict=True):
+                    line = np.array([tokenizer.start_id, *ids], np.uint16)
+                    line.tofile(b if held_out else a)
+                    counts[held_out] += 1
+                    valid_bytes += len(text.encode()) if held_out else 0
+        if 0 in counts:
+            raise ConfigError(
+                f"{counts[0]} documents to train on, {counts[1]} held out: both must "
+                "have some; use more text or another data.valid_share"
+            )
         tokenizer.save(part / "tokenizer.json")
-        size = sum(len(text.encode()) for held_out, text in docs if held_out)
-        (part / "meta.json").write_text(json.dumps({"valid_bytes": size}))
-        if folder.exists():  # a half-made folder of an older crash
-            shutil.rmtree(folder)
+        (part / "meta.json").write_text(json.dumps({"valid_bytes": valid_bytes}))
         try:
             os.replace(part, folder)
         except OSError:  # another process made the same cache meanwhile

@@ -1,0 +1,229 @@
+"""Every use of JAX's private interfaces, each behind a guard.
+
+JAX has no public way to register a backend from Python, to allow donation on it or to
+emit host callbacks for it.  What is used of `jax._src` is listed in `REQUIRED`; `check`
+says at start-up, in one message, what is missing, rather than failing somewhere later.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jaxlib
+import numpy as np
+
+from vkore_jax.callbacks import CALLBACKS, TARGET
+from vkore_jax.errors import VersionMismatch
+
+TESTED_MIN = (0, 10, 2)
+"""Oldest JAX that the tests run with."""
+TESTED_BELOW = (0, 13, 0)
+"""First JAX version that nobody has tried."""
+
+REQUIRED: tuple[tuple[str, str], ...] = (
+    ("jax._src.xla_bridge", "register_plugin"),
+    ("jax._src.xla_bridge", "_nonexperimental_plugins"),
+    ("jax._src.interpreters.mlir", "_platforms_with_donation"),
+    ("jax._src.interpreters.mlir", "custom_call"),
+    ("jax._src.interpreters.mlir", "aval_to_ir_type"),
+    ("jax._src.interpreters.mlir", "register_lowering"),
+    ("jax._src.callback", "emit_python_callback"),
+    ("jax._src.compilation_cache", "is_cache_used"),
+    ("jax._src.debugging", "debug_callback_p"),
+    ("jax._src.debugging", "debug_callback_lowering"),
+    ("jax._src.checkify", "check_p"),
+    ("jax._src.checkify", "check_lowering_rule"),
+    ("jax._src.dtypes", "canonicalize_value"),
+)
+"""(module, attribute) pairs that must exist."""
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version such as ``0.12.0.dev1``."""
+    numbers: list[int] = []
+    for part in text.split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def version_problem(jax_version: str, jaxlib_version: str) -> str | None:
+    """Return why a pair of versions cannot be used, or None."""
+    for version in (jax_version, jaxlib_version):
+        if not TESTED_MIN <= parse_version(version)[:3] < TESTED_BELOW:
+            low, high = (".".join(map(str, v)) for v in (TESTED_MIN, TESTED_BELOW))
+            return (
+                f"vkore_jax is tested with jax and jaxlib >={low},<{high}; found jax "
+                f"{jax_version} and jaxlib {jaxlib_version}. Install a version in that "
+                'range, for instance: pip install "jax>='
+                f'{low},<{high}"'
+            )
+    return None
+
+
+def check() -> None:
+    """Refuse versions that were not tested.
+
+    Raises:
+        VersionMismatch: the message has the tested range and both versions found.
+    """
+    problem = version_problem(jax.__version__, jaxlib.__version__)
+    if problem is None:
+        missing = [f"{m}.{n}" for m, n in REQUIRED if not _has(m, n)]
+        if missing:
+            problem = (
+                f"jax {jax.__version__} / jaxlib {jaxlib.__version__} lack "
+                f"{', '.join(missing)}, which vkore_jax needs; please report this"
+            )
+    if problem is not None:
+        raise VersionMismatch(problem)
+
+
+def register(platform: str, capsule: Any, priority: int) -> None:
+    """Register a PJRT_Api capsule as a backend: not experimental, with donation."""
+    from jax._src import xla_bridge
+    from jax._src.interpreters import mlir
+
+    # Before register_plugin, which decides then whether to warn "is experimental".
+    xla_bridge._nonexperimental_plugins.add(platform)
+    if platform not in mlir._platforms_with_donation:
+        mlir._platforms_with_donation.append(platform)
+    xla_bridge.register_plugin(platform, c_api=capsule, priority=priority)
+
+
+def enable_cache(platform: str) -> None:
+    """Let the persistent compilation cache serve this platform.
+
+    JAX has a fixed list of platforms.  The answer is computed once and remembered in
+    module globals, so the question is asked on behalf of a platform in the list.
+    """
+    from jax._src import compilation_cache
+
+    original = compilation_cache.is_cache_used
+
+    class AsCpu:
+        platform = "cpu"
+        supports_executable_serialization = True
+
+    @functools.wraps(original)
+    def is_cache_used(backend: Any) -> bool:
+        if backend.platform == platform:
+            return original(AsCpu())  # pyright: ignore[reportArgumentType]
+        return original(backend)
+
+    compilation_cache.is_cache_used = is_cache_used
+
+
+def enable_callbacks(platform: str) -> None:
+    """Lower `pure_callback`, `io_callback`, `debug.*` and `checkify` on a platform.
+
+    All of them go through `emit_python_callback`, which refuses unknown platforms.
+    """
+    import jax.interpreters.mlir as public_mlir
+    from jax._src import callback, checkify, debugging
+    from jax._src.interpreters import mlir
+
+    original = callback.emit_python_callback
+
+    @functools.wraps(original)
+    def emit(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        if tuple(ctx.module_context.platforms) == (platform,):
+            return _emit(ctx, *args, **kwargs)
+        return original(ctx, *args, **kwargs)
+
+    callback.emit_python_callback = emit
+    if hasattr(public_mlir, "emit_python_callback"):
+        public_mlir.emit_python_callback = emit
+    rules = [
+        (debugging.debug_callback_p, debugging.debug_callback_lowering),
+        (checkify.check_p, checkify.check_lowering_rule),
+    ]
+    if hasattr(debugging, "debug_print_p"):  # a primitive of its own since 0.7
+        rules.append((debugging.debug_print_p, debugging.debug_print_lowering_rule))
+    for primitive, rule in rules:
+        mlir.register_lowering(primitive, rule, platform=platform)
+
+
+def _emit(
+    ctx: Any,
+    function: Callable[..., Sequence[Any]],
+    token: Any,
+    operands: Sequence[Any],
+    operand_avals: Sequence[Any],
+    result_avals: Sequence[Any],
+    *,
+    has_side_effect: bool,
+    returns_token: bool = True,
+    partitioned: bool = False,
+    sharding: Any = None,
+) -> tuple[Sequence[Any], Any, Any]:
+    """Emit `custom_call @vkore.py_callback(token?, operands) -> (token?, results)`."""
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir.dialects import hlo
+
+    del returns_token, operand_avals  # the token is there exactly when one came in
+    if partitioned and result_avals:
+        raise ValueError("Partitioned callback not supported with return values.")
+    entry = CALLBACKS.add(_checked(function, tuple(result_avals)))
+    ctx.module_context.add_keepalive(entry)
+    types = [mlir.aval_to_ir_type(ctx.module_context, a) for a in result_avals]
+    values = list(operands)
+    if token:
+        types.insert(0, hlo.TokenType.get())
+        values.insert(0, token)
+    call = mlir.custom_call(
+        TARGET,
+        result_types=types,
+        operands=values,
+        backend_config=str(entry.index),
+        has_side_effect=has_side_effect,
+    )
+    # A sharding only says on which of several partitions to call; `sharding` is dropped
+    # because programs of this backend run on one device.
+    del sharding
+    results = list(call.results)
+    if token:
+        token, *results = results
+    return results, token, function
+
+
+def _checked(
+    function: Callable[..., Sequence[Any]], avals: tuple[Any, ...]
+) -> Callable[..., Sequence[Any]]:
+    """Wrap a callback: NumPy in and out, shapes and dtypes as declared."""
+    from jax._src import dtypes
+
+    def call(*arrays: Any) -> tuple[Any, ...]:
+        outputs = function(*arrays)
+        if len(outputs) != len(avals):
+            raise RuntimeError(
+                "Mismatched number of outputs from callback. "
+                f"Expected: {len(avals)}, Actual: {len(outputs)}"
+            )
+        values = tuple(dtypes.canonicalize_value(np.asarray(x)) for x in outputs)
+        for i, (value, aval) in enumerate(zip(values, avals, strict=True)):
+            if value.shape != aval.shape:
+                raise RuntimeError(
+                    f"Incorrect output shape for return value #{i}: "
+                    f"Expected: {aval.shape}, Actual: {value.shape}"
+                )
+            if value.dtype != aval.dtype:
+                raise RuntimeError(
+                    f"Incorrect output dtype for return value #{i}: "
+                    f"Expected: {aval.dtype}, Actual: {value.dtype}"
+                )
+        return values
+
+    return call
+
+
+def _has(module: str, name: str) -> bool:
+    try:
+        return hasattr(importlib.import_module(module), name)
+    except ImportError:
+        return False

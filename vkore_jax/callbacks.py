@@ -1,0 +1,78 @@
+"""The process's table of host callbacks.
+
+A HOST command names its callback by a number; the number means something only in the
+process that traced the user's function.  Numbers start at a random place, so that a
+program that calls back has a fingerprint of its own in every process and is never
+taken from a compilation cache that another process wrote.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vkore_jax.errors import InvalidProgram
+
+Callback = Callable[..., Sequence[Any]]
+"""Takes one NumPy array per operand and returns one per result."""
+
+
+class Entry:
+    """Keeps a callback registered for as long as somebody holds this object."""
+
+    def __init__(self, table: CallbackTable, index: int) -> None:
+        self.index = index
+        self._table = table
+
+    def __del__(self) -> None:
+        self._table.remove(self.index)
+
+
+class CallbackTable:
+    """Number -> callback; numbers are never used twice."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = secrets.randbits(31)
+        self._functions: dict[int, Callback] = {}
+
+    def add(self, function: Callback) -> Entry:
+        """Register a function; it stays until the returned entry dies."""
+        with self._lock:
+            index = self._next
+            self._next = (self._next + 1) % 2**32
+            self._functions[index] = function
+        return Entry(self, index)
+
+    def get(self, index: int) -> Callback:
+        """Return the function behind a number.
+
+        Raises:
+            InvalidProgram: the program was compiled by another process, or the traced
+                function that owned the callback is gone.
+        """
+        try:
+            return self._functions[index]
+        except KeyError:
+            raise InvalidProgram(
+                f"host callback {index} is not registered in this process: a program "
+                "with callbacks runs only in the process that traced it; trace the "
+                "function again"
+            ) from None
+
+    def remove(self, index: int) -> None:
+        """Forget a callback."""
+        # dict.pop is atomic; no lock here because this runs inside deallocations.
+        self._functions.pop(index, None)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+
+CALLBACKS = CallbackTable()
+"""The table that the plugin fills while tracing and the engines read at load time."""
+
+TARGET = "vkore.py_callback"
+"""Custom-call target; `backend_config` is the number as a decimal string."""

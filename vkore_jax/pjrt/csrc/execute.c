@@ -1,0 +1,190 @@
+/* Running a program: the hot path.  Everything here is C except one call of the prepared
+ * Python callable, which takes a list of inner arrays and returns a list of inner arrays.
+ *
+ * An execution that fails does not make Execute fail (jaxlib's fast path would turn that
+ * into a plain ValueError): the outputs become error buffers, whose ready events carry the
+ * error, and whatever consumes them inherits it. */
+#include <string.h>
+
+#include "bridge.h"
+
+static bool may_donate(const PJRT_ExecuteOptions *options, int64_t index)
+{
+    if (options == NULL)
+        return true;
+    for (size_t i = 0; i < options->num_non_donatable_input_indices; i++)
+        if (options->non_donatable_input_indices[i] == index)
+            return false;
+    return true;
+}
+
+/* Finds the first reason why these arguments cannot be used.  Lock held. */
+static PJRT_Error *check_arguments(PJRT_Buffer *const *inputs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (inputs[i]->error != NULL)
+            return vk_error_ref(inputs[i]->error);
+        if (inputs[i]->deleted)
+            return vk_error(VK_INVALID_ARGUMENT,
+                            "argument %zu has been deleted or donated", i);
+    }
+    return NULL;
+}
+
+static PJRT_Error *check_donations(const bool *donate, PJRT_Buffer *const *inputs,
+                                   size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!donate[i])
+            continue;
+        for (size_t j = 0; j < count; j++)
+            if (j != i && inputs[j] == inputs[i])
+                return vk_error(VK_INVALID_ARGUMENT,
+                                "argument %zu is donated, but the same buffer is also "
+                                "argument %zu of this call",
+                                i, j);
+    }
+    return NULL;
+}
+
+/* Makes the list of inner arrays; NULL with a Python exception on failure.  GIL held. */
+static PyObject *gather(const vk_program *program, PJRT_Buffer *const *inputs,
+                        const bool *donate)
+{
+    size_t count = program->params.count;
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        PJRT_Buffer *buffer = inputs[i];
+        /* The inner executable destroys what it consumes: give it a copy unless the
+         * caller donates and no view of the bytes exists. */
+        bool fresh = program->consumed[i] && !(donate && donate[i] && !buffer->external);
+        PyObject *array = buffer->array;
+        if (array != NULL && !fresh)
+            Py_INCREF(array); /* the GIL and the caller keep it where it is */
+        else
+            array = vk_buffer_array(buffer, fresh);
+        if (array == NULL) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, array);
+    }
+    return list;
+}
+
+static PJRT_Buffer *make_output(const vk_program *program, const vk_spec *spec)
+{
+    PJRT_Memory *memory = &program->device->memory[spec->memory_kind];
+    return vk_buffer_new(memory, spec->type, spec->num_dims, spec->dims);
+}
+
+/* Turns the callable's result into buffers.  GIL held. */
+static PJRT_Error *deliver(const vk_program *program, PyObject *list, PJRT_Buffer **outputs)
+{
+    size_t count = program->results.count;
+    if (!PyList_CheckExact(list) || (size_t)PyList_GET_SIZE(list) != count)
+        return vk_error(VK_INTERNAL, "the engine did not return a list of %zu arrays",
+                        count);
+    for (size_t i = 0; i < count; i++) {
+        PJRT_Buffer *buffer = make_output(program, &program->results.specs[i]);
+        if (buffer == NULL)
+            return VK_OOM();
+        buffer->array = Py_NewRef(PyList_GET_ITEM(list, (Py_ssize_t)i));
+        vk_account(buffer);
+        outputs[i] = buffer;
+    }
+    return NULL;
+}
+
+static PJRT_Error *run(const vk_program *program, PJRT_Buffer *const *inputs,
+                       const bool *donate, size_t freed, PJRT_Buffer **outputs)
+{
+    size_t needed = program->result_bytes + program->temp_bytes;
+    needed = needed > freed ? needed - freed : 0;
+    PJRT_Error *error = vk_check_room(program->device, needed, program->name);
+    if (error != NULL)
+        return error;
+    PyObject *arguments = gather(program, inputs, donate);
+    if (arguments == NULL)
+        return vk_error_from_python();
+    PyObject *results = PyObject_CallOneArg(program->execute, arguments);
+    Py_DECREF(arguments);
+    if (results == NULL)
+        return vk_error_from_python();
+    error = deliver(program, results, outputs);
+    Py_DECREF(results);
+    return error;
+}
+
+/* Replaces every output that does not exist yet by an error buffer. */
+static PJRT_Error *poison(const vk_program *program, PJRT_Error *error,
+                          PJRT_Buffer **outputs)
+{
+    for (size_t i = 0; i < program->results.count; i++) {
+        if (outputs[i] == NULL)
+            outputs[i] = make_output(program, &program->results.specs[i]);
+        if (outputs[i] == NULL)
+            return VK_OOM();
+        if (outputs[i]->error == NULL)
+            outputs[i]->error = vk_error_ref(error);
+    }
+    return NULL;
+}
+
+PJRT_Error *vk_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args)
+{
+    vk_program *program = args->executable->program;
+    if (args->num_devices != 1)
+        return vk_error(VK_UNIMPLEMENTED,
+                        "this program runs on one device, not on %zu; partitioned "
+                        "programs are not supported yet",
+                        args->num_devices);
+    if (args->num_args != program->params.count)
+        return vk_error(VK_INVALID_ARGUMENT, "%s takes %zu arguments, got %zu",
+                        program->name, program->params.count, args->num_args);
+    if (args->executable->deleted)
+        return vk_error(VK_FAILED_PRECONDITION, "%s has been deleted", program->name);
+    PJRT_Buffer *const *inputs = args->argument_lists[0];
+    PJRT_Buffer **outputs = args->output_lists[0];
+    memset(outputs, 0, program->results.count * sizeof *outputs);
+
+    bool *donate = NULL, small[64] = {false};
+    size_t freed = 0;
+    for (size_t i = 0; i < args->num_args; i++) {
+        if (!program->donated[i] || !may_donate(args->options, (int64_t)i))
+            continue;
+        if (donate == NULL)
+            donate = args->num_args <= sizeof small ? small
+                                                    : calloc(args->num_args, sizeof *donate);
+        if (donate == NULL)
+            return VK_OOM();
+        donate[i] = true;
+        freed += inputs[i]->accounted ? inputs[i]->bytes : 0;
+    }
+    pthread_mutex_lock(&vk_lock);
+    PJRT_Error *error = check_arguments(inputs, args->num_args);
+    pthread_mutex_unlock(&vk_lock);
+    if (error == NULL && donate != NULL)
+        error = check_donations(donate, inputs, args->num_args);
+
+    PyGILState_STATE gil = PyGILState_Ensure();
+    vk_drain();
+    if (error == NULL)
+        error = run(program, inputs, donate, freed, outputs);
+    PyGILState_Release(gil);
+
+    if (donate != NULL) {
+        pthread_mutex_lock(&vk_lock);
+        for (size_t i = 0; i < args->num_args; i++)
+            if (donate[i])
+                vk_buffer_release(inputs[i]);
+        pthread_mutex_unlock(&vk_lock);
+        if (donate != small)
+            free(donate);
+    }
+    PJRT_Error *fatal = error ? poison(program, error, outputs) : NULL;
+    if (args->device_complete_events != NULL)
+        args->device_complete_events[0] = vk_event(error);
+    vk_error_unref(error);
+    return fatal;
+}

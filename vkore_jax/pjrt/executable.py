@@ -1,0 +1,99 @@
+"""What the bridge reads of a compiled program, and the container it is stored in."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from vkore_jax.errors import InvalidProgram
+from vkore_jax.pjrt.artifact import TensorSpec
+from vkore_jax.pjrt.backend import LoadedProgram
+from vkore_jax.pjrt.inner import Execute
+from vkore_jax.pjrt.options import CompileOptions, encode_assignment
+
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
+"""Numbered as in the bridge (`vk_memory_kinds`)."""
+
+_MAGIC = b"VKEXEC\x01\n"
+
+Row = tuple[int, int, tuple[int, ...], str, bytes]
+"""PJRT type, memory kind, shape, layout text, serialized OpSharding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """Plain data for the bridge; it reads the attributes once, by name."""
+
+    program: LoadedProgram
+    execute: Execute
+    name: str
+    fingerprint: str
+    options: bytes
+    assignment: bytes
+    device_id: int
+    temp_bytes: int
+    code_bytes: int
+    params: tuple[Row, ...]
+    results: tuple[Row, ...]
+    donated: tuple[int, ...]
+    consumed: tuple[int, ...]
+
+
+def describe(program: LoadedProgram, options: CompileOptions) -> Loaded:
+    """Collect what the bridge needs to know of a program."""
+    return Loaded(
+        program=program,
+        execute=program.execute,
+        name=program.name,
+        fingerprint=program.fingerprint,
+        options=options.serialized,
+        assignment=encode_assignment((options.device_id,)),
+        device_id=options.device_id,
+        temp_bytes=program.temp_bytes,
+        code_bytes=program.code_bytes,
+        params=tuple(_row(spec) for spec in program.params),
+        results=tuple(_row(spec) for spec in program.results),
+        donated=tuple(program.donated),
+        consumed=tuple(program.consumed),
+    )
+
+
+def pack(options: bytes, program: bytes) -> bytes:
+    """Store compile options and program: magic, sha256, two length-prefixed fields."""
+    body = b"".join(len(x).to_bytes(8, "little") + x for x in (options, program))
+    return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def unpack(data: bytes) -> tuple[bytes, bytes]:
+    """Return (compile options, program).
+
+    Raises:
+        InvalidProgram: wrong magic, checksum or lengths.
+    """
+    head = len(_MAGIC) + 32
+    if not data.startswith(_MAGIC):
+        raise InvalidProgram(
+            f"not a vkore executable: it starts with {data[: len(_MAGIC)]!r}"
+        )
+    body = data[head:]
+    if hashlib.sha256(body).digest() != data[len(_MAGIC) : head]:
+        raise InvalidProgram("checksum mismatch: the stored executable is damaged")
+    fields: list[bytes] = []
+    position = 0
+    for _ in range(2):
+        size = int.from_bytes(body[position : position + 8], "little")
+        fields.append(body[position + 8 : position + 8 + size])
+        position += 8 + size
+    if position != len(body):
+        raise InvalidProgram("the stored executable has a wrong length")
+    return fields[0], fields[1]
+
+
+def _row(spec: TensorSpec) -> Row:
+    if spec.memory_kind not in MEMORY_KINDS:
+        raise InvalidProgram(
+            f"memory kind {spec.memory_kind!r} does not exist on this device; it has "
+            + ", ".join(MEMORY_KINDS)
+        )
+    kind = MEMORY_KINDS.index(spec.memory_kind)
+    return (spec.pjrt_type, kind, tuple(spec.shape), spec.layout, spec.sharding)

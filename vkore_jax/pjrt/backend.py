@@ -162,7 +162,7 @@ def compile_artifact(
         signature = read_signature(module)
         callbacks = _connect_callbacks(module)
         custom = _has_custom_call(module)
-        executable = inner.compile(_bytecode(module), options.device_id, callbacks)
+        executable = inner.compile(module, options.device_id, callbacks)
     identity = {"chip": chip.name, "devices": options.num_devices}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode() + artifact)
     return _DirectProgram(

@@ -36,11 +36,11 @@ class InnerClient:
 
     def compile(
         self,
-        module: bytes,
+        module: Any,
         device_id: int,
         callbacks: Sequence[Callable[..., Any]] = (),
     ) -> Any:
-        """Compile a StableHLO module (bytecode or text) for one device.
+        """Compile a StableHLO module (`jaxlib.mlir.ir.Module`) for one device.
 
         Args:
             module: the program; a `xla_ffi_python_cpu_callback` in it names an element

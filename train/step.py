@@ -28,6 +28,7 @@ class StepMetrics(NamedTuple):
     """What a step reports, each () float32."""
 
     loss: jax.Array  # mean negative log-likelihood, nats a token
+    learning_rate: jax.Array
     grad_norm: jax.Array  # global norm before clipping
 
 
@@ -111,7 +112,10 @@ def make_train_step(config: TrainConfig) -> StepFn:
         loss, grads = accumulate(state.params, batch, key)
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics = StepMetrics(loss, optax.global_norm(grads))
+        rate = lr_schedule(config)(state.step + 1)
+        metrics = StepMetrics(
+            loss, jnp.asarray(rate, jnp.float32), optax.tree.norm(grads)
+        )
         return TrainState(state.step + 1, params, opt_state), metrics
 
     return jax.jit(step, donate_argnums=0)

@@ -1,0 +1,241 @@
+"""What the engines promise each other: the bounds of their agreement, as data.
+
+Golden is the specification; another engine agrees when every result is within the
+bound of the command that made it:
+
+- BITS: data movement (copy, pad, gather, sort, select, bitcast, loop carries).  All
+  bits, NaN payloads included.
+- VALUES: integer and boolean arithmetic, comparisons, conversions, rounding, and one
+  IEEE operation per result (add, mul, div, sqrt ...), also max/min reductions.  Equal
+  values, signs of zeros included; any NaN equals any NaN; f32 and f64 subnormals may
+  have been flushed (the vector unit flushes them in arithmetic, the golden engine
+  too; an engine may simplify an identity such as x + 0 and keep one).
+- ULP: transcendental functions (`TRANSCENDENTAL_ULPS`) and chains of float arithmetic
+  (`CHAIN_ULPS` per operation: an engine may contract a * b + c into one rounding), in
+  units in the last place of the result, or of the largest intermediate where the case
+  says so (cancellation makes the result smaller than what was rounded).
+- ACCUMULATE: contractions and sums of K terms in any order:
+  |difference| <= 2 K eps sum |a||b|, eps of the accumulator, plus one ulp of the result
+  type; operand roundings (bf16 parts) are not part of the bound, they are exact rules.
+
+Whole programs chain all of these, and a last-bit difference may flip the bf16 rounding
+of a later operand, so they are held to norms: `PROGRAM_RELATIVE_RMS` of the difference
+against the golden result's, and `PROGRAM_RELATIVE_MAX` against its largest element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from vkore_jax import dtypes
+
+CHAIN_ULPS = 4.0
+"""Bound per operation of a chain of float arithmetic, at the intermediate's size."""
+
+TRANSCENDENTAL_ULPS: Mapping[str, float] = MappingProxyType(
+    {
+        "exp": 4,
+        "expm1": 8,
+        "log": 4,
+        "log1p": 8,
+        "logistic": 8,
+        "tanh": 12,
+        "tan": 8,
+        "sin": 4,
+        "cos": 4,
+        "rsqrt": 4,
+        "cbrt": 4,
+        "pow": 16,
+        "atan2": 8,
+    }
+)
+"""Bound for f32; 16-bit results are computed in f32 and rounded (1 ulp), f64 results
+may be off by the same number of ulps, complex ones by four times as many, counted at
+the magnitude of the number."""
+
+PROGRAM_RELATIVE_RMS = 2e-3
+PROGRAM_RELATIVE_MAX = 3e-2
+
+
+class Bound(Enum):
+    """The four kinds of agreement, from strict to loose."""
+
+    BITS = "bits"
+    VALUES = "values"
+    ULP = "ulp"
+    ACCUMULATE = "accumulate"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far two engines may differ on one result.
+
+    Attributes:
+        bound: kind of agreement.
+        ulps: allowed units in the last place (ULP).
+        terms: number of terms of the longest sum (ACCUMULATE).
+        magnitude: for ULP the size of the largest intermediate (0: the result's own);
+            for ACCUMULATE an upper bound of sum |a||b|.  A number or an array.
+        accumulator: NumPy dtype of the accumulator (ACCUMULATE).
+    """
+
+    bound: Bound
+    ulps: float = 0.0
+    terms: int = 0
+    magnitude: Any = 0.0
+    accumulator: Any = np.float32
+
+
+BITS = Tolerance(Bound.BITS)
+VALUES = Tolerance(Bound.VALUES)
+
+
+def transcendental(op: str, dtype: dtypes.DType) -> Tolerance:
+    """Return the bound of one transcendental micro-op in a type."""
+    ulps = TRANSCENDENTAL_ULPS[op]
+    if dtype.kind == "c":
+        return Tolerance(Bound.ULP, ulps=4 * ulps)
+    return Tolerance(Bound.ULP, ulps=ulps if dtype.bits >= 32 else 1)
+
+
+def chain(operations: int, magnitude: Any = 0.0) -> Tolerance:
+    """Return the bound of `operations` dependent float operations."""
+    return Tolerance(Bound.ULP, ulps=CHAIN_ULPS * operations, magnitude=magnitude)
+
+
+def accumulate(terms: int, magnitude: Any, accumulator: Any = np.float32) -> Tolerance:
+    """Return the bound of sums of `terms` products whose |.| add up to `magnitude`."""
+    return Tolerance(
+        Bound.ACCUMULATE, terms=terms, magnitude=magnitude, accumulator=accumulator
+    )
+
+
+def disagreement(
+    golden: np.ndarray, other: np.ndarray, tolerance: Tolerance
+) -> str | None:
+    """Compare a result with the specification.
+
+    Returns:
+        None when they agree, else a sentence with the worst element.
+    """
+    if golden.shape != other.shape or golden.dtype != other.dtype:
+        return (
+            f"golden is {golden.dtype}{golden.shape}, "
+            f"other is {other.dtype}{other.shape}"
+        )
+    if golden.size == 0:
+        return None
+    if tolerance.bound is Bound.BITS:
+        return _different_bits(golden, other)
+    if dtypes.by_numpy(golden.dtype).kind not in "fc":
+        return _worst(golden, other, golden != other)
+    if tolerance.bound is Bound.VALUES:
+        return _worst(golden, other, ~_same_value(golden, other))
+    slack = _slack(golden, tolerance)
+    g, o = _wide(golden), _wide(other)
+    with np.errstate(all="ignore"):
+        near = np.abs(g - o) <= slack
+    return _worst(golden, other, ~(near | _same_value(golden, other)))
+
+
+def program_disagreement(golden: np.ndarray, other: np.ndarray) -> str | None:
+    """Compare a result of a whole program (see the module's docstring)."""
+    if golden.shape != other.shape or golden.dtype != other.dtype:
+        return (
+            f"golden is {golden.dtype}{golden.shape}, "
+            f"other is {other.dtype}{other.shape}"
+        )
+    if golden.size == 0:
+        return None
+    if dtypes.by_numpy(golden.dtype).kind not in "fc":
+        return _worst(golden, other, golden != other)
+    g, o = _wide(golden), _wide(other)
+    finite = np.isfinite(g)
+    if (finite != np.isfinite(o)).any():
+        return _worst(golden, other, finite != np.isfinite(o))
+    error, g = np.abs(g - o)[finite], np.abs(g)[finite]
+    if not g.size:
+        return None
+    rms = float(np.sqrt(np.mean(error**2)))
+    if rms > PROGRAM_RELATIVE_RMS * float(np.sqrt(np.mean(g**2))) + 1e-30:
+        return f"rms difference {rms:.3g}, rms of golden {np.sqrt(np.mean(g**2)):.3g}"
+    if error.max() > PROGRAM_RELATIVE_MAX * g.max() + 1e-30:
+        return f"largest difference {error.max():.3g}, largest golden {g.max():.3g}"
+    return None
+
+
+def ulp(magnitude: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return the spacing of a float type's numbers at a magnitude (as f64)."""
+    info = _finfo(dtype)
+    size = np.clip(
+        np.abs(np.asarray(magnitude, np.float64)),
+        float(info.smallest_normal),
+        float(info.max),
+    )
+    return float(info.eps) * np.exp2(np.floor(np.log2(size)))
+
+
+def _slack(golden: np.ndarray, tolerance: Tolerance) -> np.ndarray:
+    size = np.abs(_wide(golden))
+    size = np.where(np.isfinite(size), size, 0.0)
+    info = _finfo(golden.dtype)
+    flushed = float(info.smallest_normal)
+    if tolerance.bound is Bound.ULP:
+        size = np.maximum(size, np.asarray(tolerance.magnitude, np.float64))
+        return tolerance.ulps * ulp(size, golden.dtype) + flushed
+    eps = float(_finfo(np.dtype(tolerance.accumulator)).eps)
+    bound = 2 * tolerance.terms * eps * np.asarray(tolerance.magnitude, np.float64)
+    return bound + ulp(size + bound, golden.dtype) + flushed
+
+
+def _finfo(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "c":
+        dtype = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
+    return ml_dtypes.finfo(dtype)
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def _same_value(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Equal values with equal signs of zero, both NaN, or both below the normals."""
+    if golden.dtype.kind == "c":
+        return _same_value(golden.real, other.real) & _same_value(
+            golden.imag, other.imag
+        )
+    g, o = _wide(golden), _wide(other)
+    tiny = float(_finfo(golden.dtype).smallest_normal)
+    signs = np.signbit(g) == np.signbit(o)
+    flushed = (np.abs(g) < tiny) & (np.abs(o) < tiny) & ((g != 0) ^ (o != 0))
+    return ((g == o) & signs) | (np.isnan(g) & np.isnan(o)) | (flushed & signs)
+
+
+def _different_bits(golden: np.ndarray, other: np.ndarray) -> str | None:
+    size = golden.dtype.itemsize
+    a = np.ascontiguousarray(golden).view(np.uint8).reshape(-1, size)
+    b = np.ascontiguousarray(other).view(np.uint8).reshape(-1, size)
+    return _worst(golden, other, (a != b).any(1).reshape(golden.shape))
+
+
+def _worst(golden: np.ndarray, other: np.ndarray, bad: np.ndarray) -> str | None:
+    if not bad.any():
+        return None
+    error = np.zeros(golden.shape)
+    if golden.dtype != np.bool_:
+        with np.errstate(all="ignore"):
+            error = np.abs(_wide(golden) - _wide(other))
+    error = np.where(bad, np.where(np.isnan(error), np.inf, error), -1.0)
+    at = np.unravel_index(int(np.argmax(error)), golden.shape)
+    place = tuple(int(i) for i in at)
+    return (
+        f"{int(bad.sum())} of {bad.size} elements differ; at {place} golden "
+        f"{golden[at]!r}, other {other[at]!r}"
+    )

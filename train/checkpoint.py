@@ -52,6 +52,10 @@ class Checkpoints:
         self.path = run.resolve() / "checkpoints"
         self._manager = ocp.CheckpointManager(
             self.path,
+            item_handlers={
+                "state": ocp.StandardCheckpointHandler(),
+                "identity": ocp.JsonCheckpointHandler(),
+            },
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=keep, enable_async_checkpointing=False, create=True
             ),

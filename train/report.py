@@ -134,7 +134,7 @@ def plot_loss(path: Path, lines: list[dict[str, Any]], title: str) -> None:
     held_out = [(m["step"], m["eval_loss"]) for m in lines if "eval_loss" in m]
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     axes.plot(steps, losses, color="tab:blue", alpha=0.3, linewidth=1, label="step")
-    smooth = _moving_average(losses)
+    smooth = _centred_average(losses)
     axes.plot(steps, smooth, color="tab:blue", linewidth=2, label="step, smoothed")
     if held_out:
         x, y = zip(*held_out, strict=True)
@@ -149,12 +149,8 @@ def plot_loss(path: Path, lines: list[dict[str, Any]], title: str) -> None:
     os.replace(part, path)
 
 
-def _moving_average(values: list[float], weight: float = 0.9) -> list[float]:
-    """Exponential average whose start is not biased towards zero."""
-    out: list[float] = []
-    total = norm = 0.0
-    for value in values:
-        total = weight * total + (1 - weight) * value
-        norm = weight * norm + (1 - weight)
-        out.append(total / norm)
-    return out
+def _centred_average(values: list[float], share: float = 0.05) -> list[float]:
+    """Average over a window around each value, so that the curve does not lag."""
+    half = max(1, int(len(values) * share / 2))
+    windows = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
+    return [sum(window) / len(window) for window in windows]

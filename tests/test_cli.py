@@ -94,6 +94,31 @@ def test_run(
     assert f"result 0: {dtype.short}[4,8] min 0 max 31" in capsys.readouterr().out
 
 
+MODULE = """
+module @jit_scale {
+  func.func public @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+    %two = stablehlo.constant dense<2.0> : tensor<4x8xf32>
+    %y = stablehlo.multiply %x, %two : tensor<4x8xf32>
+    return %y : tensor<4x8xf32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("chip", ["vk1", "tiny"])
+def test_compile_and_run(
+    chip: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, program = tmp_path / "m.mlir", tmp_path / "m.vkp"
+    module.write_text(MODULE)
+    assert main(["compile", str(module), "-o", str(program), "--chip", chip]) == 0
+    assert decode(program.read_bytes()).chip == chip
+    x = tmp_path / "x.npy"
+    np.save(x, np.full((4, 8), 3, np.float32))
+    assert main(["run", str(program), "--input", str(x)]) == 0
+    assert "result 0: f32[4,8] min 6 max 6 mean 6" in capsys.readouterr().out
+
+
 def test_random_inputs_are_seeded(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,13 @@ def _parser() -> argparse.ArgumentParser:
     add("ops", _ops, "print which StableHLO operators are supported (Markdown)")
     add("chips", _chips, "print the chip profiles (Markdown)")
 
+    comp = add("compile", _compile, "compile StableHLO (text or artifact) to a program")
+    comp.add_argument(
+        "module", type=Path, help="a module as text, bytecode or artifact"
+    )
+    comp.add_argument("-o", "--output", type=Path, required=True, metavar="PROGRAM")
+    comp.add_argument("--chip", help="profile to compile for (default: vk1)")
+
     dis = add("dis", _dis, "print a program as assembly text")
     dis.add_argument("program", type=Path, help="a .vkp file")
     dis.add_argument(
@@ -121,6 +128,14 @@ def _chips(args: argparse.Namespace) -> None:
     print(chips_table(), end="")
 
 
+def _compile(args: argparse.Namespace) -> None:
+    from vkore_jax.chips import get_chip
+    from vkore_jax.lowering import compile
+
+    chip = get_chip(args.chip)
+    _write(args.output, compile(args.module.read_bytes(), chip))
+
+
 def _dis(args: argparse.Namespace) -> None:
     from vkore_jax.asm import disassemble
 
@@ -137,9 +152,7 @@ def _asm(args: argparse.Namespace) -> None:
         )
     except UnicodeDecodeError as e:
         raise InvalidArgument(f"{args.text}: not UTF-8 text: {e}") from None
-    program = assemble(text)
-    args.output.write_bytes(program.encoded)
-    print(f"{args.output}: {len(program.encoded)} bytes, {program.fingerprint[:16]}")
+    _write(args.output, assemble(text))
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -170,6 +183,13 @@ def _read(path: Path) -> Program:
     from vkore_jax import program
 
     return program.decode(path.read_bytes())
+
+
+def _write(path: Path, program: Program) -> None:
+    path.write_bytes(program.encoded)
+    print(
+        f"{path}: {len(program.encoded)} bytes, fingerprint {program.fingerprint[:16]}"
+    )
 
 
 def _describe(spec: TensorSpec) -> str:

@@ -1,0 +1,1 @@
+"""Legalization: from what the user wrote to what the chip can do."""

@@ -1,0 +1,19 @@
+"""Compiler options: choices that never change what a program computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a caller may choose about a compilation.
+
+    Attributes:
+        fuse: join nodes into groups whose intermediates stay in the scratchpad; off
+            gives one command for each node (for bisecting and for tests).
+        verify: check the IR's rules after every pass (tests; costs compile time).
+    """
+
+    fuse: bool = True
+    verify: bool = False

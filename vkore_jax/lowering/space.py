@@ -1,0 +1,324 @@
+"""Iteration spaces: one set of axes for all nodes of a group.
+
+Nodes of a group may see the same elements in other shapes: a GEMM has rows of 128
+tokens where its epilogue counts (2, 64).  A space is therefore not a shape but a set
+of *cuts* of the flat index range: positions 1 = c0 < c1 < ... < total, each dividing
+the next.  Neighbouring cuts are the axes of the group.  A value occupies a *region*, a
+set of such intervals (a row statistic has no interval of the row).  Coarse spaces are
+the rule: a cut is made only where some node needs one, so groups have low rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vkore_jax.lowering.access import Access, Views
+from vkore_jax.lowering.ir import Gemm, Node, Reduce, Shape, Value, Vec
+from vkore_jax.lowering.micro import iota_axes
+
+Interval = tuple[int, int]
+Region = tuple[Interval, ...]
+Span = tuple[int, int, int]
+"""Low position, high position, elements of the node's axis below low."""
+
+
+def region_size(region: Region) -> int:
+    """Return the number of elements of a region."""
+    size = 1
+    for low, high in region:
+        size *= high // low
+    return size
+
+
+def merged(intervals: Sequence[Interval]) -> Region:
+    """Return intervals in ascending order, neighbours joined."""
+    out: list[Interval] = []
+    for low, high in sorted(intervals):
+        if low == high:
+            continue
+        if out and out[-1][1] == low:
+            out[-1] = (out[-1][0], high)
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
+def without(region: Region, holes: Sequence[Interval]) -> Region:
+    """Return the region without some intervals (each inside it)."""
+    points = {p for i in (*region, *holes) for p in i}
+    order = sorted(points)
+    pieces = [
+        (low, high)
+        for low, high in zip(order, order[1:])
+        if covers(region, low, high) and not covers(holes, low, high)
+    ]
+    return merged(pieces)
+
+
+def covers(region: Sequence[Interval], low: int, high: int) -> bool:
+    """True when one interval of the region holds [low, high)."""
+    return any(a <= low and high <= b for a, b in region)
+
+
+def axis_spans(shape: Shape, region: Region) -> list[list[Span]] | None:
+    """Return where each axis of a shape lies in a region, innermost span first.
+
+    Returns:
+        None when an axis boundary falls between divisors of the region.
+    """
+    spans: list[list[Span]] = [[] for _ in shape]
+    index, at, left = -1, 1, 1
+    for axis in range(len(shape) - 1, -1, -1):
+        extent, factor = shape[axis], 1
+        while extent > 1:
+            if left == 1:
+                index += 1
+                if index == len(region):
+                    return None
+                at, left = region[index][0], region[index][1] // region[index][0]
+            take = min(extent, left)
+            if extent % take or left % take:
+                return None
+            spans[axis].append((at, at * take, factor))
+            factor *= take
+            at *= take
+            left //= take
+            extent //= take
+    return spans
+
+
+def node_shape(node: Node) -> Shape:
+    """Return the shape over which a node iterates (without a GEMM's k)."""
+    return node.operands[0].shape if isinstance(node, Reduce) else node.results[0].shape
+
+
+@dataclass
+class Space:
+    """Cuts, regions and the intervals that no later node may cut."""
+
+    total: int
+    cuts: set[int]
+    regions: dict[Value, Region]
+    placed: dict[Node, Region]
+    solids: set[Interval]
+
+    @staticmethod
+    def empty(total: int) -> Space:
+        """Return the space of `total` elements without nodes."""
+        return Space(total, {1, total}, {}, {}, set())
+
+    @property
+    def full(self) -> Region:
+        """Region of all elements."""
+        return merged([(1, self.total)])
+
+    def axes(self) -> list[Interval]:
+        """Return the intervals between cuts, outermost first."""
+        order = sorted(self.cuts)
+        return list(zip(order, order[1:]))[::-1]
+
+    def copy(self) -> Space:
+        """Return an independent copy."""
+        return Space(
+            self.total,
+            set(self.cuts),
+            dict(self.regions),
+            dict(self.placed),
+            set(self.solids),
+        )
+
+    def place(self, node: Node, region: Region, views: Views) -> bool:
+        """Add a node that iterates over a region; False (unchanged) if it cannot.
+
+        Operands that the space produces must be read element by element (repeated
+        along axes that they lack); all others only need to be strided in the axes.
+        """
+        shape = node_shape(node)
+        spans = axis_spans(shape, region)
+        if spans is None:
+            return False
+        accesses = [views[v] for v in node.operands]
+        cuts = {p for axis in spans for low, high, _ in axis for p in (low, high)}
+        inner = [
+            (a, self.regions[a.value]) for a in accesses if a.value in self.regions
+        ]
+        fine = sorted(self.cuts | cuts | {p for _, r in inner for i in r for p in i})
+        for access, source in inner:
+            if not _reads_elements(access, source, spans, fine):
+                return False
+        cuts = {p for low, high in region for p in (low, high)}
+        names = [i for i, e in enumerate(shape) if e > 1]
+        outer = [a for a in accesses if a.value not in self.regions]
+        for a, b in zip(names, names[1:]):
+            if _must_cut(node, a, b, shape, outer):
+                cuts |= {spans[b][-1][1], spans[a][0][0]}
+        solids = {
+            (spans[a][0][0], spans[a][-1][1]) for a in _solid_axes(node) if spans[a]
+        }
+        if any(len(spans[a]) > 1 for a in _solid_axes(node)):
+            return False
+        if not self._admits(cuts, solids):
+            return False
+        self.cuts |= cuts
+        self.solids |= solids
+        self.placed[node] = region
+        for value in node.results:
+            self.regions[value] = region
+        if isinstance(node, Reduce):
+            holes = [s[:2] for a in node.axes for s in spans[a]]
+            for value in node.results:
+                self.regions[value] = without(region, holes)
+        return True
+
+    def _admits(self, cuts: set[int], solids: set[Interval]) -> bool:
+        order = sorted(self.cuts | cuts)
+        if any(high % low for low, high in zip(order, order[1:])):
+            return False
+        return not any(
+            low < c < high for low, high in self.solids | solids for c in order
+        )
+
+    def embed(self, region: Region, total: int) -> Space | None:
+        """Return this space as the part `region` of a space of `total` elements."""
+        order = sorted(self.cuts)
+        pieces = list(zip(order, order[1:]))
+        shape = tuple(high // low for low, high in reversed(pieces))
+        spans = axis_spans(shape, region)
+        if spans is None or region_size(region) != self.total:
+            return None
+        where = dict(zip(reversed(pieces), spans))
+
+        def moved(old: Region) -> Region:
+            return merged(
+                [
+                    s[:2]
+                    for piece, found in where.items()
+                    if covers(old, *piece)
+                    for s in found
+                ]
+            )
+
+        solids: set[Interval] = set()
+        for low, high in self.solids:
+            new = moved(((low, high),))
+            if len(new) > 1:
+                return None
+            solids |= set(new)
+        cuts = {1, total} | {
+            p for f in spans for low, high, _ in f for p in (low, high)
+        }
+        cuts |= {p for i in region for p in i}
+        made = Space(
+            total,
+            cuts,
+            {v: moved(r) for v, r in self.regions.items()},
+            {n: moved(r) for n, r in self.placed.items()},
+            solids,
+        )
+        return made if made._admits(set(), set()) else None
+
+    def join(self, other: Space) -> bool:
+        """Take over the nodes of a space of the same total; False if impossible."""
+        if other.total != self.total or not self._admits(other.cuts, other.solids):
+            return False
+        self.cuts |= other.cuts
+        self.solids |= other.solids
+        self.regions.update(other.regions)
+        self.placed.update(other.placed)
+        return True
+
+
+def source_region(access: Access, spans: list[list[Span]]) -> Region:
+    """Return the part of a node's region along which an access walks."""
+    return merged(
+        [
+            span[:2]
+            for axis, stride in zip(spans, access.strides)
+            if stride
+            for span in axis
+        ]
+    )
+
+
+def refined(
+    access: Access, spans: list[list[Span]], axes: Sequence[Interval]
+) -> tuple[list[int], list[int]]:
+    """Return extents and strides of an access on the axes of a space.
+
+    Axes that the access repeats, or that its node lacks, get extent 1 and stride 0.
+    """
+    shape, strides = [1] * len(axes), [0] * len(axes)
+    for i, (low, high) in enumerate(axes):
+        for spans_of, stride in zip(spans, access.strides):
+            for a, b, factor in spans_of:
+                # Axes of the node that were joined walk on with the lowest's stride.
+                if a <= low < b and low < high and stride:
+                    shape[i] = high // low
+                    strides[i] = stride * factor * (low // a)
+    return shape, strides
+
+
+def _reads_elements(
+    access: Access, source: Region, spans: list[list[Span]], fine: list[int]
+) -> bool:
+    """True when an access reads a value of region `source` element by element."""
+    if access.offset:
+        return False
+    expected = 1
+    seen = 1
+    for low, high in zip(fine, fine[1:]):
+        actual = None
+        for axis, stride in zip(spans, access.strides):
+            for a, b, factor in axis:
+                if a <= low and high <= b:
+                    actual = stride * factor * (low // a)
+        inside = covers(source, low, high)
+        if actual is None:
+            if inside:
+                return False
+            continue
+        if actual != (expected if inside else 0):
+            return False
+        if inside:
+            expected *= high // low
+            seen *= high // low
+    return seen == access.value.size
+
+
+def _must_cut(
+    node: Node, a: int, b: int, shape: Shape, outer: Sequence[Access]
+) -> bool:
+    """True when neighbouring axes a (outer) and b of a node cannot be one axis."""
+    if isinstance(node, Gemm):
+        lhs, rhs = outer
+        rank = len(shape)
+        if b == rank - 1:
+            return True
+        reach = lhs.strides[b] * lhs.shape[b] if lhs.shape[b] > 1 else 0
+        if _step(lhs, a) != reach:
+            return True
+        if b == rank - 2:
+            return _step(rhs, a) != 0
+        reach = rhs.strides[b] * rhs.shape[b] if rhs.shape[b] > 1 else 0
+        return _step(rhs, a) != reach
+    if isinstance(node, Reduce) and (a in node.axes) != (b in node.axes):
+        return True
+    if isinstance(node, Vec) and {a, b} & iota_axes(node.program):
+        return True
+    return any(x.strides[a] != x.strides[b] * shape[b] for x in outer)
+
+
+def _step(access: Access, axis: int) -> int:
+    return access.strides[axis] if access.shape[axis] > 1 else 0
+
+
+def _solid_axes(node: Node) -> tuple[int, ...]:
+    """Axes of a node that must remain single axes of the group."""
+    if isinstance(node, Gemm):
+        return (len(node.result.shape) - 1,)
+    if isinstance(node, Vec):
+        return tuple(iota_axes(node.program))
+    if isinstance(node, Reduce) and len(node.results) > 1:
+        return node.axes
+    return ()

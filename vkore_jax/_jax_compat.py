@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
+from jaxlib.version import __version__ as _JAXLIB_VERSION
 
-from vkore_jax.callbacks import CALLBACKS, TARGET
+from vkore_jax.callbacks import CALLBACKS, NOT_STORED, TARGET
 from vkore_jax.errors import VersionMismatch
 
 TESTED_MIN = (0, 10, 2)
@@ -33,6 +33,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("jax._src.interpreters.mlir", "register_lowering"),
     ("jax._src.callback", "emit_python_callback"),
     ("jax._src.compilation_cache", "is_cache_used"),
+    ("jax._src.compilation_cache", "put_executable_and_time"),
     ("jax._src.debugging", "debug_callback_p"),
     ("jax._src.debugging", "debug_callback_lowering"),
     ("jax._src.checkify", "check_p"),
@@ -72,12 +73,12 @@ def check() -> None:
     Raises:
         VersionMismatch: the message has the tested range and both versions found.
     """
-    problem = version_problem(jax.__version__, jaxlib.__version__)
+    problem = version_problem(jax.__version__, _JAXLIB_VERSION)
     if problem is None:
         missing = [f"{m}.{n}" for m, n in REQUIRED if not _has(m, n)]
         if missing:
             problem = (
-                f"jax {jax.__version__} / jaxlib {jaxlib.__version__} lack "
+                f"jax {jax.__version__} / jaxlib {_JAXLIB_VERSION} lack "
                 f"{', '.join(missing)}, which vkore_jax needs; please report this"
             )
     if problem is not None:
@@ -117,6 +118,19 @@ def enable_cache(platform: str) -> None:
         return original(backend)
 
     compilation_cache.is_cache_used = is_cache_used
+    put = compilation_cache.put_executable_and_time
+
+    @functools.wraps(put)
+    def put_executable_and_time(*args: Any, **kwargs: Any) -> None:
+        try:
+            put(*args, **kwargs)
+        except jax.errors.JaxRuntimeError as error:
+            # A program with host callbacks is bound to its process: not an accident
+            # that deserves the warning which JAX would print.
+            if NOT_STORED not in str(error):
+                raise
+
+    compilation_cache.put_executable_and_time = put_executable_and_time
 
 
 def enable_callbacks(platform: str) -> None:

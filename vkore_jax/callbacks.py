@@ -76,3 +76,6 @@ CALLBACKS = CallbackTable()
 
 TARGET = "vkore.py_callback"
 """Custom-call target; `backend_config` is the number as a decimal string."""
+
+NOT_STORED = "calls back into Python functions of this process and cannot be stored"
+"""Part of the error that serializing a program with callbacks raises."""

@@ -43,7 +43,7 @@ def _add_cpu() -> None:
     JAX hands the operands of host callbacks over as arrays on cpu.  The default backend
     is the first one listed, so adding cpu at the end changes nothing else.
     """
-    platforms = jax.config.jax_platforms
+    platforms: str | None = getattr(jax.config, "jax_platforms")  # noqa: B009
     if not platforms:
         return
     names = platforms.split(",")

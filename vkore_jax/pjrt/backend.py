@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 from jaxlib.mlir import ir
 
-from vkore_jax.callbacks import CALLBACKS, TARGET
+from vkore_jax.callbacks import CALLBACKS, NOT_STORED, TARGET
 from vkore_jax.chips import Chip
 from vkore_jax.errors import InvalidProgram, NotYetImplemented
 from vkore_jax.pjrt.artifact import (
     Signature,
     TensorSpec,
+    drop_layouts,
     make_context,
     read_module,
     read_signature,
@@ -125,10 +126,7 @@ class _DirectProgram:
 
     def serialize(self) -> bytes:
         if self.calls_back:
-            raise NotYetImplemented(
-                f"{self.name} calls back into Python functions of this process and "
-                "cannot be stored"
-            )
+            raise NotYetImplemented(f"{self.name} {NOT_STORED}")
         return self.artifact
 
     def optimized_mlir(self) -> bytes:
@@ -160,6 +158,7 @@ def compile_artifact(
     with make_context() as context:
         module = read_module(context, artifact)
         signature = read_signature(module)
+        drop_layouts(module)
         callbacks = _connect_callbacks(module)
         custom = _has_custom_call(module)
         executable = inner.compile(module, options.device_id, callbacks)

@@ -25,11 +25,25 @@ from vkore_jax.pjrt import _bridge, backend, executable, inner
 from vkore_jax.pjrt.options import decode_options
 
 # absl codes by name, as XLA prefixes its messages.
-_ABSL_NAMES = (
-    "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS "
-    "PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE "
-    "UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED"
-).split()
+_ABSL_NAMES: list[str] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+]
 _STATUS = re.compile(r"^(" + "|".join(_ABSL_NAMES[1:]) + r"): ", re.ASCII)
 
 
@@ -42,6 +56,7 @@ class ClientConfig:
         num_devices: emulated chips in this process.
         dram_bytes: memory of one chip, in bytes.
         platform_version: text for `client.platform_version`; part of cache keys.
+        topology_version: the same for a topology without a client (see device.c).
         device_kind: text for `device.device_kind`.
         serialized: text that identifies the topology.
         attributes: (name, str or int) pairs, attributes of every device.
@@ -51,6 +66,7 @@ class ClientConfig:
     num_devices: int
     dram_bytes: int
     platform_version: str
+    topology_version: str
     device_kind: str
     serialized: str
     attributes: tuple[tuple[str, str | int], ...]
@@ -84,11 +100,13 @@ def configure(options: Mapping[str, Any]) -> ClientConfig:
     chip = get_chip(options.get("chip") or os.environ.get("VKORE_CHIP"))
     devices = number("num_devices", 1)
     dram = number("dram_bytes", chip.dram_bytes)
+    version = f"vkore_jax {_version()} (chip {chip.name})"
     return ClientConfig(
         chip=chip,
         num_devices=devices,
         dram_bytes=dram,
-        platform_version=f"vkore_jax {_version()} (chip {chip.name})",
+        platform_version=version,
+        topology_version=f"{version}, ahead of time",
         device_kind=chip.name,
         serialized=f"vkore {chip.name} x{devices}",
         attributes=(

@@ -8,15 +8,16 @@ synchronously: an array that exists is complete.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
 import numpy as np
-from jaxlib import _jax, xla_client
+from jax.core import ShapedArray
+from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
 from vkore_jax import dtypes
-from vkore_jax.pjrt.artifact import TensorSpec
+from vkore_jax.pjrt.artifact import TOKEN_TYPE, TensorSpec
 
 Array = Any
 """A single-device array of the inner client."""
@@ -123,7 +124,7 @@ class InnerClient:
         """
         # A token is passed as a boolean scalar, as JAX itself does.
         dtype = np.dtype(bool)
-        if pjrt_type != 23:
+        if pjrt_type != TOKEN_TYPE:
             dtype = dtypes.by_pjrt(pjrt_type).numpy
         aval = _aval(pjrt_type, shape)
         if 0 in shape:
@@ -152,7 +153,7 @@ def unpack(array: Array) -> bytes:
     return np.asarray(array).tobytes()
 
 
-@lru_cache(maxsize=None)
+@cache
 def inner_client(num_devices: int) -> InnerClient:
     """Return the process's inner client of a size."""
     return InnerClient(num_devices)
@@ -161,9 +162,9 @@ def inner_client(num_devices: int) -> InnerClient:
 @lru_cache(maxsize=4096)
 def _aval(pjrt_type: int, shape: tuple[int, ...]) -> Any:
     dtype = np.dtype(bool)
-    if pjrt_type != 23:
+    if pjrt_type != TOKEN_TYPE:
         dtype = dtypes.by_pjrt(pjrt_type).numpy
-    return jax.core.ShapedArray(shape, dtype)
+    return ShapedArray(shape, dtype)
 
 
 def _first(arrays: Sequence[Array]) -> Array:

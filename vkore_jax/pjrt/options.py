@@ -79,7 +79,7 @@ def decode_options(data: bytes) -> CompileOptions:
 
 
 def encode_assignment(device_ids: tuple[int, ...]) -> bytes:
-    """Encode a `DeviceAssignmentProto` of one replica and len(device_ids) partitions."""
+    """Encode a `DeviceAssignmentProto`: one replica, one partition per device."""
     out = bytearray()
     out += _tag(_REPLICA_COUNT, _VARINT) + _varint(1)
     out += _tag(_COMPUTATION_COUNT, _VARINT) + _varint(len(device_ids))

@@ -132,14 +132,14 @@ static int read_attributes(PyObject *config, PJRT_TopologyDescription *topology)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static PJRT_TopologyDescription *make_topology(PyObject *config)
+static PJRT_TopologyDescription *make_topology(PyObject *config, const char *version)
 {
     PJRT_TopologyDescription *topology = VK_NEW(PJRT_TopologyDescription);
     long long count = int_attribute(config, "num_devices");
     if (topology == NULL || count < 1)
         return NULL;
     topology->num_devices = (size_t)count;
-    topology->platform_version = text_attribute(config, "platform_version");
+    topology->platform_version = text_attribute(config, version);
     topology->device_kind = text_attribute(config, "device_kind");
     topology->serialized = text_attribute(config, "serialized");
     if (read_attributes(config, topology) != 0 || topology->platform_version == NULL ||
@@ -183,7 +183,7 @@ static PJRT_Device *make_device(PJRT_Client *client, int32_t id, int64_t limit)
 static PJRT_Client *make_client(PyObject *config)
 {
     PJRT_Client *client = VK_NEW(PJRT_Client);
-    if (client == NULL || (client->topology = make_topology(config)) == NULL)
+    if (client == NULL || (client->topology = make_topology(config, "platform_version")) == NULL)
         return NULL;
     size_t count = client->topology->num_devices;
     long long limit = int_attribute(config, "dram_bytes");
@@ -256,11 +256,14 @@ PJRT_Error *vk_Client_Destroy(PJRT_Client_Destroy_Args *args)
     return NULL;
 }
 
+/* Its version differs from the client's: where they are equal, JAX compiles for the
+ * topology through the live client, and jaxlib holds the GIL while it waits for the
+ * compiling thread, which needs it (PyClient::Compile in jaxlib 0.10 to 0.12). */
 PJRT_Error *vk_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args *args)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *config = configure(args->create_options, args->num_options);
-    args->topology = config ? make_topology(config) : NULL;
+    args->topology = config ? make_topology(config, "topology_version") : NULL;
     PJRT_Error *error = args->topology ? NULL : python_or_memory();
     Py_XDECREF(config);
     PyGILState_Release(gil);

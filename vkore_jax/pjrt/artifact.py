@@ -150,8 +150,8 @@ def is_donated(attributes: Any) -> bool:
     """Tell whether a parameter's attributes let the program take over its buffer.
 
     `tf.aliasing_output = k` pairs it with result k; `jax.buffer_donor = true` gives it
-    away without a partner.  Both mean the same to a chip that does not alias: the buffer
-    is free after the call.
+    away without a partner.  Both mean the same to a chip that does not alias: the
+    buffer is free after the call.
     """
     if attributes is None:
         return False

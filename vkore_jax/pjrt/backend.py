@@ -191,10 +191,10 @@ def load_program(
 def _connect_callbacks(module: ir.Module) -> list[Callable[..., Any]]:
     """Turn `vkore.py_callback` into the inner client's callback call, in place.
 
-    The inner call has the same operands and results, and names by `api_version = 4` and
-    `backend_config = {index = k : ui64}` element k of the list that goes with
-    `compile_and_load(..., host_callbacks=list)`.  A leading token is an operand like any
-    other: the Python function gets something for it and must return it first.
+    The inner call has the same operands and results, `api_version = 4` and
+    `backend_config = {index = k : ui64}`, which names element k of the list that goes
+    with `compile_and_load(module, ..., host_callbacks=list)`.  A leading token is an
+    operand like any other: the function gets something for it and returns it first.
     """
     functions: list[Callable[..., Any]] = []
     for op in list(_walk(module.operation)):

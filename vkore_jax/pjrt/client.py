@@ -25,25 +25,12 @@ from vkore_jax.pjrt import _bridge, backend, executable, inner
 from vkore_jax.pjrt.options import decode_options
 
 # absl codes by name, as XLA prefixes its messages.
-_ABSL_NAMES: list[str] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-]
+_ABSL_NAMES = (
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED"),
+    *("NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"),
+    *("FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL"),
+    *("UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
+)
 _STATUS = re.compile(r"^(" + "|".join(_ABSL_NAMES[1:]) + r"): ", re.ASCII)
 
 

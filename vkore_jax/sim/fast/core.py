@@ -1,0 +1,211 @@
+"""Commands other than groups and control flow: one StableHLO operation each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vkore_jax.dtypes import I32, I64, DType
+from vkore_jax.isa import (
+    Concat,
+    Conv,
+    Copy,
+    DynamicSlice,
+    DynamicUpdate,
+    Gather,
+    MicroProgram,
+    Pad,
+    ReduceGeneric,
+    ReduceWindow,
+    Scatter,
+    SelectAndScatter,
+    Sort,
+    View,
+)
+from vkore_jax.sim.fast import matrix, micro
+from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, i64s, ints, tensor_type
+from vkore_jax.sim.fast.state import State
+
+
+def copy(s: State, cmd: Copy) -> None:
+    s.write(cmd.dst, s.read(cmd.src))
+
+
+def concat(s: State, cmd: Concat) -> None:
+    vals = [s.full(v) for v in cmd.srcs]
+    names, types = _listed(vals)
+    text = f"stablehlo.concatenate {names}, dim = {cmd.axis} : ({types}) -> "
+    s.write(cmd.dst, _made(s.e, text, cmd.dst))
+
+
+def pad(s: State, cmd: Pad) -> None:
+    src, value = s.full(cmd.src), s.scalar(cmd.value)
+    high = [
+        d - low - (n + max(n - 1, 0) * inner)
+        for d, low, n, inner in zip(cmd.dst.shape, cmd.low, cmd.src.shape, cmd.interior)
+    ]
+    text = (
+        f"stablehlo.pad {src.name}, {value.name}, low = {ints(cmd.low)}, "
+        f"high = {ints(high)}, interior = {ints(cmd.interior)} : "
+        f"({src.type}, {value.type}) -> "
+    )
+    s.write(cmd.dst, _made(s.e, text, cmd.dst))
+
+
+def dynamic_slice(s: State, cmd: DynamicSlice) -> None:
+    src, starts = s.full(cmd.src), _starts(s, cmd.starts)
+    names, types = _listed([src, *starts])
+    text = (
+        f"stablehlo.dynamic_slice {names}, sizes = {ints(cmd.dst.shape)} : "
+        f"({types}) -> "
+    )
+    s.write(cmd.dst, _made(s.e, text, cmd.dst))
+
+
+def dynamic_update(s: State, cmd: DynamicUpdate) -> None:
+    src, update = s.full(cmd.src), s.full(cmd.update)
+    names, types = _listed([src, update, *_starts(s, cmd.starts)])
+    text = f"stablehlo.dynamic_update_slice {names} : ({types}) -> "
+    s.write(cmd.dst, _made(s.e, text, cmd.dst))
+
+
+def _starts(s: State, starts: Sequence[View]) -> list[Val]:
+    """Return the start indices in one signed type, as StableHLO requires."""
+    narrow = all(v.dtype.kind == "i" and v.dtype.bits <= 32 for v in starts)
+    return [s.e.convert(s.scalar(v), I32 if narrow else I64) for v in starts]
+
+
+def conv(s: State, cmd: Conv) -> None:
+    s.write(cmd.dst, matrix.conv(s.e, cmd, s.read(cmd.lhs), s.read(cmd.rhs)))
+
+
+def gather(s: State, cmd: Gather) -> None:
+    operand, indices = s.full(cmd.operand), s.full(cmd.indices)
+    numbers = _numbers(
+        "gather",
+        offset_dims=cmd.offset_dims,
+        collapsed_slice_dims=cmd.collapsed_dims,
+        operand_batching_dims=cmd.operand_batching_dims,
+        start_indices_batching_dims=cmd.indices_batching_dims,
+        start_index_map=cmd.start_index_map,
+        index_vector_dim=cmd.index_vector_dim,
+    )
+    text = (
+        f'"stablehlo.gather"({operand.name}, {indices.name}) <{{'
+        f"dimension_numbers = {numbers}, indices_are_sorted = false, "
+        f"slice_sizes = {i64s(cmd.slice_sizes)}}}> : "
+        f"({operand.type}, {indices.type}) -> "
+    )
+    s.write(cmd.dst, _made(s.e, text, cmd.dst))
+
+
+def scatter(s: State, cmd: Scatter) -> None:
+    operands = [s.full(v) for v in cmd.operands]
+    updates = [s.full(v) for v in cmd.updates]
+    numbers = _numbers(
+        "scatter",
+        update_window_dims=cmd.update_window_dims,
+        inserted_window_dims=cmd.inserted_dims,
+        input_batching_dims=cmd.operand_batching_dims,
+        scatter_indices_batching_dims=cmd.indices_batching_dims,
+        scatter_dims_to_operand_dims=cmd.scatter_dims,
+        index_vector_dim=cmd.index_vector_dim,
+    )
+    attributes = (
+        f"indices_are_sorted = {_flag(cmd.sorted)}, "
+        f"scatter_dimension_numbers = {numbers}, "
+        f"unique_indices = {_flag(cmd.unique)}"
+    )
+    inputs = [*operands, s.full(cmd.indices), *updates]
+    _regional(s, "scatter", inputs, attributes, [cmd.combiner], cmd.dsts)
+
+
+def sort(s: State, cmd: Sort) -> None:
+    attributes = f"dimension = {cmd.axis} : i64, is_stable = {_flag(cmd.stable)}"
+    inputs = [s.full(v) for v in cmd.srcs]
+    _regional(s, "sort", inputs, attributes, [cmd.comparator], cmd.dsts)
+
+
+def reduce_window(s: State, cmd: ReduceWindow) -> None:
+    attributes = (
+        f"window_dimensions = {i64s(cmd.window)}, "
+        f"window_strides = {i64s(cmd.strides)}, "
+        f"base_dilations = {i64s(cmd.base_dilation)}, "
+        f"window_dilations = {i64s(cmd.window_dilation)}, "
+        f"padding = {_padding(cmd.pad_low, cmd.pad_high)}"
+    )
+    inputs = [s.full(v) for v in cmd.srcs] + [s.scalar(v) for v in cmd.inits]
+    _regional(s, "reduce_window", inputs, attributes, [cmd.combiner], cmd.dsts)
+
+
+def select_and_scatter(s: State, cmd: SelectAndScatter) -> None:
+    attributes = (
+        f"window_dimensions = {i64s(cmd.window)}, "
+        f"window_strides = {i64s(cmd.strides)}, "
+        f"padding = {_padding(cmd.pad_low, cmd.pad_high)}"
+    )
+    inputs = [s.full(cmd.operand), s.full(cmd.source), s.scalar(cmd.init)]
+    programs = [cmd.select, cmd.combiner]
+    _regional(s, "select_and_scatter", inputs, attributes, programs, [cmd.dst])
+
+
+def reduce_generic(s: State, cmd: ReduceGeneric) -> None:
+    inputs = [s.full(v) for v in cmd.srcs] + [s.scalar(v) for v in cmd.inits]
+    attributes = f"dimensions = {i64s(cmd.axes)}"
+    _regional(s, "reduce", inputs, attributes, [cmd.combiner], cmd.dsts)
+
+
+# ------------------------------------------------------------------------------ helpers
+
+
+def _regional(
+    s: State,
+    word: str,
+    inputs: Sequence[Val],
+    attributes: str,
+    programs: Sequence[MicroProgram],
+    dsts: Sequence[View],
+) -> None:
+    """Emit an operation whose regions are scalar micro-programs, and write it."""
+    e = s.e
+    regions = ", ".join(_scalar_region(e, p) for p in programs)
+    names, types = _listed(inputs)
+    out_types = ", ".join(tensor_type(v.dtype, v.shape) for v in dsts)
+    text = (
+        f'"stablehlo.{word}"({names}) <{{{attributes}}}> ({regions}) : '
+        f"({types}) -> ({out_types})"
+    )
+    for dst, val in zip(dsts, e.ops(text, [(v.dtype, v.shape) for v in dsts])):
+        s.write(dst, val)
+
+
+def _scalar_region(e: Emitter, program: MicroProgram) -> str:
+    arguments: list[tuple[DType, Shape]] = [(t, ()) for t in program.inputs]
+    return e.region(arguments, lambda *args: micro.run(e, program, args, ()))
+
+
+def _made(e: Emitter, text: str, dst: View) -> Val:
+    return e.op(text + tensor_type(dst.dtype, dst.shape), dst.dtype, dst.shape)
+
+
+def _listed(vals: Sequence[Val]) -> tuple[str, str]:
+    return ", ".join(v.name for v in vals), ", ".join(v.type for v in vals)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _numbers(kind: str, **fields: Any) -> str:
+    """Return a dimension-number attribute; empty lists are left out."""
+    parts = [
+        f"{name} = {value if isinstance(value, int) else ints(value)}"
+        for name, value in fields.items()
+        if isinstance(value, int) or value
+    ]
+    return f"#stablehlo.{kind}<{', '.join(parts)}>"
+
+
+def _padding(low: Sequence[int], high: Sequence[int]) -> str:
+    rows = ", ".join(f"[{a}, {b}]" for a, b in zip(low, high))
+    return f"dense<[{rows}]> : tensor<{len(low)}x2xi64>"

@@ -1,0 +1,284 @@
+"""A translated program as an executable of the inner XLA client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+from jaxlib import _jax, xla_client
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import stablehlo
+
+from vkore_jax import dtypes, program
+from vkore_jax.dtypes import DType
+from vkore_jax.errors import HostCallbackError, InternalError, InvalidArgument
+from vkore_jax.sim.fast.translate import Translation, translate_program
+
+Array = Any
+"""A single-device array of the inner client."""
+
+Callback = Callable[..., Sequence[Any]]
+
+_OPTIONS: tuple[tuple[str, str], ...] = (("xla_allow_excess_precision", "False"),)
+"""Explicit roundings are part of the machine's arithmetic and must stay."""
+
+_EXACT: tuple[tuple[str, str], ...] = (("xla_backend_optimization_level", "0"),)
+"""Measured: the only option of the CPU back end that stops the contraction of
+a * b + c into one rounding (at the others 24 % of such results differ by one bit)."""
+
+
+class FastProgram:
+    """A program loaded on one inner device.
+
+    Attributes:
+        program: the decoded program.
+        host_compute: see `Translation.host_compute`.
+        counters: number of execution counters of dynamic bodies.
+        executable: the inner executable.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        client: Any,
+        device: Any,
+        callbacks: Mapping[int, Callback] | None = None,
+        exact: bool = False,
+    ) -> None:
+        """Translate, compile and load.
+
+        Args:
+            data: the encoded program.
+            client: inner XLA client.
+            device: one of its devices.
+            callbacks: the user's functions by callback id.
+            exact: keep every rounding of a * b + c (slow; for differential tests).
+
+        Raises:
+            InvalidProgram: the bytes are damaged or inconsistent.
+            InvalidArgument: a HOST command names a callback that is not there.
+        """
+        self.program = program.decode(data)
+        translation = translate_program(self.program)
+        self.host_compute = translation.host_compute
+        self.counters = translation.counters
+        self._failure: list[BaseException] = []
+        host = _connect(translation, self.program, callbacks or {}, self._failure)
+        self.executable = _compile(translation.text, client, device, host, exact)
+        self.last_counts: tuple[Array, ...] = ()
+        self._donated = frozenset(self.program.donated)
+        self._run = self.executable.execute_sharded
+        self._handlers = _handlers(self.program, self.counters, device)
+        self._can_fail = bool(host)
+        self._device = device
+        # The common case costs no test per call: bind it as an instance attribute.
+        if not self.counters and not self._can_fail:
+            run, handlers = self._run, self._handlers
+
+            def execute(args: list[Array], keep: Collection[int] = ()) -> list[Array]:
+                if keep:
+                    args = self._kept(args, keep)
+                return run(args).consume_with_handlers(handlers)
+
+            self.execute = execute  # type: ignore[method-assign]
+
+    def execute(self, args: list[Array], keep: Collection[int] = ()) -> list[Array]:
+        """Run once.
+
+        Args:
+            args: inner arrays on the device, one per parameter.
+            keep: donated parameters that this call must not consume; they are copied.
+
+        Returns:
+            Inner arrays, one per result.
+
+        Raises:
+            HostCallbackError: a user's callback raised; it is the cause.
+        """
+        if keep:
+            args = self._kept(args, keep)
+        if not self._can_fail:
+            return self._split(self._run(args).consume_with_handlers(self._handlers))
+        self._failure.clear()
+        try:
+            outcome = self._run(args, True)
+            outcome.consume_token().block_until_ready()
+            return self._split(outcome.consume_with_handlers(self._handlers))
+        except _jax.JaxRuntimeError:
+            if not self._failure:
+                raise
+            cause = self._failure[0]
+            if isinstance(cause, HostCallbackError):
+                raise cause from cause.__cause__
+            raise HostCallbackError(
+                f"host callback raised {type(cause).__name__}: {cause}"
+            ) from cause
+
+    def counts(self) -> list[int]:
+        """Return how often each dynamic body ran in the last execution (waits)."""
+        return [int(np.asarray(c)) for c in self.last_counts]
+
+    def _split(self, outs: list[Array]) -> list[Array]:
+        if self.counters:
+            self.last_counts = tuple(outs[-self.counters :])
+            del outs[-self.counters :]
+        return outs
+
+    def _kept(self, args: list[Array], keep: Collection[int]) -> list[Array]:
+        args = list(args)
+        for number in self._donated.intersection(keep):
+            args[number] = put(np.asarray(args[number]), self._device)
+        return args
+
+
+def _compile(
+    text: str, client: Any, device: Any, host: list[Callback], exact: bool
+) -> Any:
+    options = _jax.CompileOptions()
+    options.device_assignment = xla_client.DeviceAssignment.create(
+        np.array([[device.id]])
+    )
+    options.env_option_overrides = list(_OPTIONS + (_EXACT if exact else ()))
+    more: dict[str, Any] = {"host_callbacks": host} if host else {}
+    try:
+        module = ir.Module.parse(text, _context())
+    except ir.MLIRError as error:
+        raise InternalError(
+            f"the translation is not valid StableHLO: {error}"
+        ) from None
+    return client.compile_and_load(
+        module, _jax.DeviceList((device,)), compile_options=options, **more
+    )
+
+
+@lru_cache(maxsize=1)
+def _context() -> ir.Context:
+    """The MLIR context of all translations; `_context.cache_clear()` drops it."""
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context = ir.Context()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    stablehlo.register_dialect(context)
+    return context
+
+
+def _handlers(decoded: program.Program, counters: int, device: Any) -> list[Any]:
+    """Return the objects, written in C++, that wrap each result."""
+    types = [(spec.dtype, spec.shape) for spec in decoded.results]
+    types += [(dtypes.I64, ())] * counters
+    sharding = _sharding(device)
+    return [
+        _jax.array_result_handler(
+            _aval(dtype, shape), sharding, committed=True, _skip_checks=True
+        )
+        for dtype, shape in types
+    ]
+
+
+@lru_cache(maxsize=64)
+def _sharding(device: Any) -> Any:
+    return jax.sharding.SingleDeviceSharding(device)
+
+
+@lru_cache(maxsize=4096)
+def _aval(dtype: DType, shape: tuple[int, ...]) -> Any:
+    return jax.core.ShapedArray(shape, dtype.numpy)
+
+
+def put(values: np.ndarray, device: Any) -> Array:
+    """Return an inner array with a copy of host values."""
+    aval = _aval(dtypes.by_numpy(values.dtype), values.shape)
+    sharding = _sharding(device)
+    return _jax.batched_device_put(
+        aval, sharding, [values], [device], force_copy=True, enable_x64=True
+    )
+
+
+def _connect(
+    translation: Translation,
+    decoded: program.Program,
+    callbacks: Mapping[int, Callback],
+    failure: list[BaseException],
+) -> list[Callback]:
+    """Return the functions that the module calls, in order of index."""
+    missing = sorted(set(translation.callbacks) - set(callbacks))
+    if missing:
+        raise InvalidArgument(
+            f"program {decoded.name!r} calls host callbacks {missing}, which do not "
+            "exist in this process: a program with callbacks runs only in the process "
+            "that compiled it"
+        )
+    return [
+        _guarded(callbacks[number], call.kind, call.effect, call.results, failure)
+        for number, call in zip(translation.callbacks, translation.calls)
+    ]
+
+
+def _guarded(
+    function: Callback,
+    kind: str,
+    ordered: bool,
+    results: Sequence[tuple[DType, tuple[int, ...]]],
+    failure: list[BaseException],
+) -> Callback:
+    """Wrap a user's function: token through, results checked, failure kept."""
+
+    def call(*args: Any) -> tuple[Any, ...]:
+        token, arrays = (args[:1], args[1:]) if ordered else ((), args)
+        try:
+            outs = tuple(np.asarray(x) for x in function(*arrays))
+            found = [(x.dtype, x.shape) for x in outs]
+            wanted = [(t.numpy, shape) for t, shape in results]
+            if found != wanted:
+                raise HostCallbackError(
+                    f"{kind}: the callback must return {wanted}, it returned {found}"
+                )
+        except BaseException as error:
+            failure.append(error)
+            raise
+        return (*token, *outs)
+
+    return call
+
+
+@lru_cache(maxsize=1)
+def _own_client() -> Any:
+    return xla_client.make_cpu_client(asynchronous=False, num_devices=1)
+
+
+def run(
+    data: bytes,
+    inputs: Sequence[np.ndarray],
+    *,
+    callbacks: Mapping[int, Callback] | None = None,
+    exact: bool = False,
+) -> list[np.ndarray]:
+    """Execute a program once on a client of our own.
+
+    Args:
+        data: the encoded program.
+        inputs: one array per parameter.
+        callbacks: the user's functions by callback id.
+        exact: keep every rounding of a * b + c.
+
+    Returns:
+        One array per result.
+
+    Raises:
+        InvalidArgument: number, dtype or shape of the inputs do not fit.
+    """
+    client = _own_client()
+    device = client.local_devices()[0]
+    loaded = FastProgram(data, client, device, callbacks, exact)
+    params = loaded.program.params
+    wanted = [(p.dtype.numpy, p.shape) for p in params]
+    found = [(x.dtype, x.shape) for x in inputs]
+    if wanted != found:
+        raise InvalidArgument(f"the program takes {wanted}, the inputs are {found}")
+    outs = loaded.execute([put(np.asarray(x), device) for x in inputs])
+    return [np.asarray(x) for x in outs]

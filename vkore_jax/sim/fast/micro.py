@@ -1,0 +1,250 @@
+"""Micro-programs in StableHLO: one complete table from micro-op to emission.
+
+Registers keep only the axes along which they vary; constants are scalars.  An
+instruction broadcasts its operands to what they have in common and no further, so a
+reciprocal of row sums in a long elementwise chain is computed once a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from vkore_jax import dtypes
+from vkore_jax.dtypes import BOOL, F32, DType
+from vkore_jax.isa import MICRO_OPS, MicroInsn, MicroProgram
+from vkore_jax.isa.rules import Rules
+from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, tensor_type
+
+MicroRule = Callable[[Emitter, MicroInsn, Sequence[Val], Shape], Val]
+"""(emitter, instruction, operands of one shape, logical shape) -> result."""
+
+RULES: Rules[MicroRule] = Rules("fast micro-ops", over=MICRO_OPS)
+
+# Same type in and out: micro-op -> StableHLO.
+_PLAIN = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "rem": "remainder",
+    "max": "maximum",
+    "min": "minimum",
+    "pow": "power",
+    "atan2": "atan2",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "shl": "shift_left",
+    "shr_a": "shift_right_arithmetic",
+    "shr_l": "shift_right_logical",
+    "neg": "negate",
+    "sign": "sign",
+    "not": "not",
+    "ceil": "ceil",
+    "floor": "floor",
+    "round_even": "round_nearest_even",
+    "round_away": "round_nearest_afz",
+    "popcnt": "popcnt",
+    "clz": "count_leading_zeros",
+    "exp": "exponential",
+    "expm1": "exponential_minus_one",
+    "log": "log",
+    "log1p": "log_plus_one",
+    "logistic": "logistic",
+    "tanh": "tanh",
+    "tan": "tan",
+    "sin": "sine",
+    "cos": "cosine",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "cbrt": "cbrt",
+}
+
+_COMPARE = {
+    f"{name}{suffix}": (name.upper(), total)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    for suffix, total in (("", False), ("_total", True))
+}
+
+
+def _plain(
+    word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
+) -> Val:
+    wide = [_widened(e, a) for a in args]
+    names = ", ".join(a.name for a in wide)
+    first = wide[0]
+    out = e.op(f"stablehlo.{word} {names} : {first.type}", first.dtype, first.shape)
+    return e.convert(out, insn.dtype)
+
+
+def _widened(e: Emitter, v: Val) -> Val:
+    """Compute on 16-bit and narrower floats in f32; the conversion back rounds once.
+
+    For + - * / and sqrt this equals the correctly rounded narrow operation, because
+    f32 has more than twice the significand bits plus two (Figueroa, 1995).
+    """
+    return e.convert(v, F32) if v.dtype.is_float and v.dtype.bits < 32 else v
+
+
+def _compare(
+    direction: str,
+    total: bool,
+    e: Emitter,
+    insn: MicroInsn,
+    args: Sequence[Val],
+    logical: Shape,
+) -> Val:
+    a, b = args
+    kind = {"i": "SIGNED", "u": "UNSIGNED", "b": "UNSIGNED"}.get(a.dtype.kind, "FLOAT")
+    if total:
+        a, b, kind = _total_key(e, a), _total_key(e, b), "SIGNED"
+    text = (
+        f"stablehlo.compare {direction}, {a.name}, {b.name}, {kind} : "
+        f"({a.type}, {b.type}) -> {tensor_type(BOOL, a.shape)}"
+    )
+    return e.op(text, BOOL, a.shape)
+
+
+def _total_key(e: Emitter, v: Val) -> Val:
+    """Map a float to the integer that orders as IEEE 754 totalOrder does.
+
+    The bits of a non-negative float order as integers already; those of a negative
+    one in reverse, so all bits but the sign are flipped: b ^ ((b >> w-1) & max).
+    """
+    word = dtypes.by_short(f"i{8 * v.dtype.itemsize}")
+    bits = e.bitcast(v, word, v.shape)
+    width = e.broadcast(e.scalar(word, word.bits - 1), v.shape)
+    largest = e.broadcast(e.scalar(word, (1 << (word.bits - 1)) - 1), v.shape)
+    sign = _binary(e, "shift_right_arithmetic", bits, width)
+    return _binary(e, "xor", bits, _binary(e, "and", sign, largest))
+
+
+def _binary(e: Emitter, word: str, a: Val, b: Val) -> Val:
+    return e.op(f"stablehlo.{word} {a.name}, {b.name} : {a.type}", a.dtype, a.shape)
+
+
+RULES.update({name: partial(_plain, word) for name, word in _PLAIN.items()})
+RULES.update({name: partial(_compare, *row) for name, row in _COMPARE.items()})
+
+
+@RULES.rule("imm")
+def imm(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    return e.splat(insn.dtype, insn.imm)
+
+
+@RULES.rule("iota")
+def iota(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    found = e.iota(insn.dtype, logical, insn.imm[0])
+    return found.standing_for(found.shape)
+
+
+@RULES.rule("convert")
+def convert(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    (v,) = args
+    return e.convert(v, insn.dtype)
+
+
+@RULES.rule("bitcast")
+def bitcast(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    (v,) = args
+    return v if v.dtype is insn.dtype else e.bitcast(v, insn.dtype, v.shape)
+
+
+@RULES.rule("reduce_precision")
+def reduce_precision(
+    e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
+) -> Val:
+    exponent, mantissa = insn.imm
+    return e.reduce_precision(args[0], exponent, mantissa)
+
+
+@RULES.rule("select")
+def select(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    p, a, b = args
+    text = f"stablehlo.select {p.name}, {a.name}, {b.name} : {p.type}, {a.type}"
+    return e.op(text, a.dtype, a.shape)
+
+
+@RULES.rule("clamp")
+def clamp(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    names = ", ".join(a.name for a in args)
+    v = args[1]
+    return e.op(f"stablehlo.clamp {names} : {v.type}", v.dtype, v.shape)
+
+
+@RULES.rule("complex")
+def complex_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    re, im = args
+    text = f"stablehlo.complex {re.name}, {im.name} : "
+    return e.op(text + tensor_type(insn.dtype, re.shape), insn.dtype, re.shape)
+
+
+def _part(
+    word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
+) -> Val:
+    (v,) = args
+    text = f"stablehlo.{word} {v.name} : ({v.type}) -> "
+    return e.op(text + tensor_type(insn.dtype, v.shape), insn.dtype, v.shape)
+
+
+RULES.update({"real": partial(_part, "real"), "imag": partial(_part, "imag")})
+
+
+@RULES.rule("abs")
+def abs_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    if args[0].dtype.kind == "c":
+        return _part("abs", e, insn, args, logical)
+    return _plain("abs", e, insn, args, logical)
+
+
+@RULES.rule("is_finite")
+def is_finite(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    v = _widened(e, args[0])
+    text = f"stablehlo.is_finite {v.name} : ({v.type}) -> "
+    return e.op(text + tensor_type(BOOL, v.shape), BOOL, v.shape)
+
+
+RULES.complete()
+
+
+def run(
+    e: Emitter, program: MicroProgram, inputs: Sequence[Val], logical: Shape
+) -> list[Val]:
+    """Emit a micro-program.
+
+    Args:
+        e: where to write.
+        program: the element code.
+        inputs: one value per input register, of `logical` shape or repeated along it.
+        logical: shape of the outputs; () for combiners and comparators.
+
+    Returns:
+        The outputs, each with only the axes along which it varies.
+    """
+    registers = [v.standing_for(v.shape) for v in inputs]
+    for insn in program.insns:
+        args = [registers[r] for r in insn.srcs]
+        rule = RULES[insn.op.name]
+        made = rule(e, insn, _common(e, args), logical)
+        registers.append(made.standing_for(made.shape))
+    return [registers[r].standing_for(logical) for r in program.outputs]
+
+
+def _common(e: Emitter, args: Sequence[Val]) -> Sequence[Val]:
+    """Broadcast operands to the smallest shape that holds all of them."""
+    if len(args) < 2:
+        return args
+    first = args[0].shape
+    if all(a.shape == first for a in args):
+        return args
+    rank = max(len(a.shape) for a in args)
+    shape = tuple(
+        max(a.shape[i] for a in args if len(a.shape) == rank) for i in range(rank)
+    )
+    return [e.broadcast(a, shape) for a in args]
+
+
+def narrower(dtype: DType) -> bool:
+    """Return whether sums of the type accumulate in f32."""
+    return dtype.is_float and dtype.bits < 32

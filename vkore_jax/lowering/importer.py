@@ -1,0 +1,363 @@
+"""StableHLO portable artifact -> tensor IR.
+
+Owns the walk over the module: types, constants, locations, inlining of calls and of
+composites without a rule, error context.  What an op means is in the rule modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import sdy, stablehlo
+
+from vkore_jax import dtypes
+from vkore_jax.chips import Chip
+from vkore_jax.errors import (
+    InternalError,
+    InvalidArgument,
+    NotYetImplemented,
+    UnsupportedOp,
+    VkoreError,
+)
+from vkore_jax.lowering import (
+    collectives,
+    composites,
+    contraction,
+    control_flow,
+    convolution,
+    custom_calls,
+    data_movement,
+    elementwise,
+    gaps,
+    indexing,
+    ir,
+    reduction,
+    rng,
+)
+from vkore_jax.lowering.builder import Builder
+from vkore_jax.lowering.ir import Value
+from vkore_jax.lowering.locations import UNKNOWN, Locations
+from vkore_jax.lowering.op import Op, TensorType, dense_elements, is_token
+from vkore_jax.lowering.registry import Rule, RuleSet
+from vkore_jax.program import Location
+
+RULES: RuleSet = RuleSet.union(
+    elementwise.rules,
+    data_movement.rules,
+    contraction.rules,
+    convolution.rules,
+    reduction.rules,
+    indexing.rules,
+    control_flow.rules,
+    rng.rules,
+    composites.rules,
+    custom_calls.rules,
+    collectives.rules,
+    gaps.rules,
+)
+"""Every lowering rule and known gap: the support table."""
+
+RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+CALLS = frozenset({"func.call", "call"})
+TOKEN = TensorType(dtypes.BOOL, ())
+ISSUES = "this is a gap of vkore_jax: please report it with this message"
+
+
+def import_artifact(artifact: bytes, chip: Chip, rules: RuleSet = RULES) -> ir.Module:
+    """Lower a program to tensor IR.
+
+    Args:
+        artifact: StableHLO portable artifact, MLIR bytecode or MLIR text.
+        chip: the profile whose precision table and array types apply.
+        rules: the rules to lower by.
+
+    Raises:
+        InvalidArgument: the bytes are not such a module, or it is malformed.
+        UnsupportedOp: the program asks for what the chip cannot do.
+        NotYetImplemented: the compiler does not do it yet.
+    """
+    context = _context()
+    with context:
+        return _Walk(_parse(artifact, context), chip, rules).run()
+
+
+def _context() -> Any:
+    context = mlir.Context()
+    stablehlo.register_dialect(context, load=True)
+    sdy.register_dialect(context)
+    context.allow_unregistered_dialects = True
+    return context
+
+
+def _parse(artifact: bytes, context: Any) -> Any:
+    problems: list[str] = []
+    if artifact.startswith(b"ML\xefR"):
+        try:
+            return stablehlo.deserialize_portable_artifact(context, artifact)
+        except Exception as error:
+            problems.append(str(error))
+    try:
+        return mlir.Module.parse(artifact, context)
+    except Exception as error:
+        problems.append(str(error))
+    raise InvalidArgument(
+        "neither a StableHLO portable artifact nor an MLIR module: "
+        + " / ".join(p.strip().split("\n")[0] for p in problems)
+    )
+
+
+class _Frame:
+    """One activation of a function: its values and where it was called."""
+
+    __slots__ = ("active", "caller", "values")
+
+    def __init__(self, caller: Location, active: frozenset[str]) -> None:
+        self.values: dict[Any, Value] = {}
+        self.caller = caller
+        self.active = active
+
+
+class _Region:
+    """A region of an op in a frame (see `op.Region`)."""
+
+    __slots__ = ("_block", "_frame", "_walk")
+
+    def __init__(self, walk: _Walk, frame: _Frame, region: Any) -> None:
+        self._walk = walk
+        self._frame = frame
+        self._block = region.blocks[0]
+
+    @property
+    def argument_types(self) -> tuple[TensorType, ...]:
+        return tuple(self._walk.type(a.type) for a in self._block.arguments)
+
+    @property
+    def unchanged(self) -> frozenset[int]:
+        arguments = list(self._block.arguments)
+        last = list(self._block.operations)[-1].operation
+        same = (i for i, v in enumerate(last.operands) if v == arguments[i])
+        return frozenset(same)
+
+    def inline(self, b: Builder, args: Sequence[Value]) -> tuple[Value, ...]:
+        loc = b.loc
+        outs = self._walk.block(b, self._block, self._frame, args)
+        b.loc = loc
+        return outs
+
+
+class _Walk:
+    """The import of one module."""
+
+    def __init__(self, module: Any, chip: Chip, rules: RuleSet) -> None:
+        self.module = module
+        self.chip = chip
+        self.rules = rules
+        self.types: dict[Any, TensorType] = {}
+        self.locations = Locations()
+        self.functions: dict[str, Any] = {}
+        for op in module.body.operations:
+            operation = op.operation
+            if operation.name == "func.func":
+                name = operation.attributes["sym_name"].value
+                self.functions[name] = operation
+
+    def run(self) -> ir.Module:
+        attributes = self.module.operation.attributes
+        for count in ("mhlo.num_partitions", "mhlo.num_replicas"):
+            found = attributes[count].value if count in attributes else 1
+            if found > 1:
+                raise NotYetImplemented(
+                    f"the program is for {found} devices ({count} = {found}); programs "
+                    "for one device are compiled now: jit without a mesh or shardings "
+                    "of several devices"
+                )
+        main = self.functions.get("main")
+        if main is None:
+            raise InvalidArgument("the module has no function `main`")
+        block = main.regions[0].blocks[0]
+        b = Builder(self.chip, UNKNOWN)
+        params = b.params([self.type(a.type) for a in block.arguments])
+        outputs = self.block(b, block, _Frame(UNKNOWN, frozenset({"main"})), params)
+        names = attributes
+        name = names["sym_name"].value if "sym_name" in names else "main"
+        kinds = tuple(
+            a["mhlo.memory_kind"].value if "mhlo.memory_kind" in a else ""
+            for a in _dictionaries(main, "res_attrs", len(outputs))
+        )
+        return ir.Module(
+            name=name,
+            graph=b.graph(params, outputs),
+            donated=tuple(
+                i
+                for i, a in enumerate(_dictionaries(main, "arg_attrs", len(params)))
+                if "tf.aliasing_output" in a or "jax.buffer_donor" in a
+            ),
+            result_memory_kinds=kinds,
+        )
+
+    # ------------------------------------------------------------------- types
+
+    def type(self, mlir_type: Any) -> TensorType:
+        """Return the type of a tensor or token.
+
+        Raises:
+            UnsupportedOp: dynamic extents or an element type that does not exist.
+        """
+        found = self.types.get(mlir_type)
+        if found is None:
+            found = self._read_type(mlir_type)
+            self.types[mlir_type] = found
+        return found
+
+    def _read_type(self, mlir_type: Any) -> TensorType:
+        if is_token(mlir_type):
+            return TOKEN
+        if not isinstance(mlir_type, mlir.RankedTensorType):
+            raise UnsupportedOp(f"values of type {mlir_type} do not exist on the chip")
+        if not mlir_type.has_static_shape:
+            raise UnsupportedOp(
+                f"{mlir_type} has no static shape; the chip runs static programs: jit "
+                "the function for concrete shapes"
+            )
+        element = dtypes.by_short(str(mlir_type.element_type))
+        return TensorType(element, tuple(mlir_type.shape))
+
+    # -------------------------------------------------------------------- walk
+
+    def block(
+        self, b: Builder, block: Any, frame: _Frame, args: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """Lower a block into `b`; calls are inlined on an explicit stack."""
+        frame.values.update(zip(block.arguments, args))
+        stack: list[tuple[Any, _Frame, Any]] = []
+        ops = iter(block)
+        # `next` and not `for`: the iterators of the bindings restart when iterated anew.
+        while (view := next(ops, None)) is not None:
+            op = view.operation
+            name = op.name
+            if name in RETURNS:
+                values = tuple(frame.values[v] for v in op.operands)
+                if not stack:
+                    return values
+                ops, frame, call = stack.pop()
+                frame.values.update(zip(call.results, values))
+                continue
+            callee = self._callee(op, name)
+            if callee is not None:
+                target, inner = self._enter(callee, op, name, frame)
+                stack.append((ops, frame, op))
+                frame, ops = inner, iter(target)
+                continue
+            b.loc = self.locations.read(op.location, name, frame.caller)
+            self._apply(b, op, name, frame)
+        raise InvalidArgument("a block of the module has no terminator")
+
+    def _callee(self, op: Any, name: str) -> str | None:
+        if name in CALLS:
+            return str(op.attributes["callee"].value)
+        if name == "stablehlo.composite":
+            if composites.PREFIX + op.attributes["name"].value not in self.rules:
+                return str(op.attributes["decomposition"].value)
+        return None
+
+    def _enter(
+        self, callee: str, op: Any, name: str, frame: _Frame
+    ) -> tuple[Any, _Frame]:
+        function = self.functions.get(callee)
+        if function is None:
+            raise InvalidArgument(f"{name} of {callee!r}, which is not in the module")
+        if callee in frame.active:
+            raise InvalidArgument(f"function {callee!r} calls itself")
+        loc = self.locations.read(op.location, name, frame.caller)
+        inner = _Frame(loc, frame.active | {callee})
+        target = function.regions[0].blocks[0]
+        args = [frame.values[v] for v in op.operands]
+        inner.values.update(zip(target.arguments, args))
+        return target, inner
+
+    def _apply(self, b: Builder, mlir_op: Any, name: str, frame: _Frame) -> None:
+        """Lower one op; the only place that adds context to errors."""
+        values = frame.values
+        operands = tuple(values[v] for v in mlir_op.operands)
+        op: Op | None = None
+        loc = b.loc
+        try:
+            results = mlir_op.results
+            types = tuple(self.type(r.type) for r in results)
+            if name == "stablehlo.constant":
+                data = dense_elements(mlir_op, "value", types[0])
+                values[results[0]] = b.constant(data, types[0].dtype)
+                return
+            regions = tuple(_Region(self, frame, r) for r in mlir_op.regions)
+            op = Op(mlir_op, name, operands, types, regions, loc.op)
+            made = self._rule(op).apply(b, op)
+            outs = made if isinstance(made, tuple) else (made,)
+            found = tuple((v.dtype, v.shape) for v in outs)
+            if found != types:
+                raise InternalError(
+                    f"this is a bug in vkore_jax: the rule of {name} made "
+                    f"{[str(v) for v in outs]} instead of {[str(t) for t in types]}"
+                )
+            values.update(zip(results, outs))
+        except VkoreError as error:
+            if getattr(error, "located", False):
+                raise
+            raise _located(error, op, name, operands, loc) from error
+        except RecursionError as error:
+            raise _located(
+                NotYetImplemented("control flow is nested too deeply"),
+                op,
+                name,
+                operands,
+                loc,
+            ) from error
+        except Exception as error:
+            bug = InternalError(
+                f"this is a bug in vkore_jax: {type(error).__name__}: {error}"
+            )
+            raise _located(bug, op, name, operands, loc) from error
+
+    def _rule(self, op: Op) -> Rule:
+        key, what = op.name, f"there is no lowering rule for {op.name}"
+        if op.name == "stablehlo.custom_call":
+            target = op.text("call_target_name")
+            key = custom_calls.PREFIX + target
+            what = f"custom call to {target!r}: the chip has no such target"
+        elif op.name == "stablehlo.composite":
+            key = composites.PREFIX + op.text("name")
+        rule = self.rules.get(key)
+        if rule is not None:
+            return rule
+        if op.name == "stablehlo.custom_call":
+            raise UnsupportedOp(
+                f"{what}; use jnp code instead, or jax.pure_callback to run it on the "
+                "host"
+            )
+        raise NotYetImplemented(f"{what}; {ISSUES}")
+
+
+def _located(
+    error: VkoreError,
+    op: Op | None,
+    name: str,
+    operands: Iterable[Value],
+    loc: Location,
+) -> VkoreError:
+    """Return the error with the op, its types and the user's line."""
+    shown = str(op) if op else f"{name}({', '.join(str(v) for v in operands)})"
+    place = f"{loc.file}:{loc.line}" if loc.file else "unknown source line"
+    inside = f", in {loc.function}" if loc.function else ""
+    path = f" [{loc.op}]" if loc.op and loc.op != name else ""
+    text = f"{name}: {error.args[0]}\n  op: {shown}\n  at {place}{inside}{path}"
+    made = type(error)(text)
+    made.__dict__["located"] = True
+    return made
+
+
+def _dictionaries(function: Any, name: str, count: int) -> list[Any]:
+    attributes = function.attributes
+    if name not in attributes:
+        return [{}] * count
+    return list(attributes[name])

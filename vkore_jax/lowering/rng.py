@@ -1,0 +1,151 @@
+"""Random bits: ThreeFry-2x32 as XLA expands it, on the 32-bit integer lanes.
+
+Reference: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011);
+layout of counters and results as in XLA's `prng.cc`, so that bits are equal.
+"""
+
+from __future__ import annotations
+
+import math
+
+from vkore_jax.dtypes import U32, U64, DType
+from vkore_jax.errors import NotYetImplemented, UnsupportedOp
+from vkore_jax.lowering.bits import UNSIGNED, cast_bits, join, split
+from vkore_jax.lowering.builder import Builder
+from vkore_jax.lowering.ir import Shape, Value
+from vkore_jax.lowering.op import Op
+from vkore_jax.lowering.registry import RuleSet
+from vkore_jax.lowering.requirements import attribute_in
+
+rules = RuleSet(__name__)
+
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA
+Pair = tuple[Value, Value]
+
+
+def _add(b: Builder, x: Value, number: int) -> Value:
+    return b.vec("add", x, b.scalar(U32, number, x.shape))
+
+
+def _rotate(b: Builder, x: Value, distance: int) -> Value:
+    left = b.vec("shl", x, b.scalar(U32, distance, x.shape))
+    right = b.vec("shr_l", x, b.scalar(U32, 32 - distance, x.shape))
+    return b.vec("or", left, right)
+
+
+def threefry(b: Builder, key: Pair, counter: Pair) -> Pair:
+    """Return ThreeFry-2x32 (20 rounds) of counters under a key; all u32, one shape."""
+    k0, k1 = key
+    k2 = b.vec("xor", b.vec("xor", k0, k1), b.scalar(U32, PARITY, k0.shape))
+    schedule = (k0, k1, k2)
+    x0, x1 = b.vec("add", counter[0], k0), b.vec("add", counter[1], k1)
+    for group in range(5):
+        for distance in ROTATIONS[group % 2]:
+            x0 = b.vec("add", x0, x1)
+            x1 = b.vec("xor", x0, _rotate(b, x1, distance))
+        x0 = b.vec("add", x0, schedule[(group + 1) % 3])
+        x1 = _add(b, b.vec("add", x1, schedule[(group + 2) % 3]), group + 1)
+    return x0, x1
+
+
+def _words(b: Builder, state: Value) -> list[Value]:
+    """Return the state as u32 scalars: key low, key high, counter low, counter high."""
+    flat = b.reshape(split(b, state, U32) if state.dtype is U64 else state, (4,))
+    return [b.reshape(b.slice(flat, (i,), (i + 1,)), ()) for i in range(4)]
+
+
+def _halves(shape: Shape) -> tuple[Shape, int]:
+    """Split an axis in two: the first even one, else the first longer than 1."""
+    if not shape:
+        return (1,), 0
+    even = [i for i, e in enumerate(shape) if e % 2 == 0]
+    long = [i for i, e in enumerate(shape) if e > 1]
+    axis = (even or long or [0])[0]
+    return tuple(-(-e // 2) if i == axis else e for i, e in enumerate(shape)), axis
+
+
+def _offset(b: Builder, low: Value, high: Value, shape: Shape) -> Pair:
+    """Return the 64-bit counters ``state + column-major-like index`` as word pairs.
+
+    XLA's index counts the last axis fastest.
+    """
+    count = math.prod(shape)
+    if count >= 1 << 32:
+        raise UnsupportedOp(f"{count} random numbers in one operation; ask for less")
+    index = b.scalar(U32, 0, shape)
+    step = 1
+    for axis in range(len(shape) - 1, -1, -1):
+        if shape[axis] > 1:
+            walk = b.iota(U32, shape, axis)
+            index = b.vec("add", index, b.vec("mul", walk, b.scalar(U32, step, shape)))
+            step *= shape[axis]
+    first = b.broadcast(low, shape, ())
+    total = b.vec("add", first, index)
+    carry = b.convert(b.vec("lt", total, index), U32)
+    return total, b.vec("add", b.broadcast(high, shape, ()), carry)
+
+
+@rules.lowers(
+    "stablehlo.rng_bit_generator",
+    requires=(
+        attribute_in("rng_algorithm", ("DEFAULT", "THREE_FRY"), "DEFAULT"),
+    ),
+)
+def rng_bit_generator(b: Builder, op: Op, state: Value) -> tuple[Value, Value]:
+    """ThreeFry bits and the advanced state; DEFAULT is ThreeFry on this platform."""
+    dtype, shape = op.types[1]
+    if state.size * state.dtype.bits != 128:
+        raise UnsupportedOp(f"ThreeFry needs 128 bits of state, found {state}")
+    unsigned = UNSIGNED.get(dtype.bits)
+    if unsigned is None or dtype.kind == "c":
+        raise UnsupportedOp(f"random bits of type {dtype}")
+    if dtype.bits < 8:
+        raise NotYetImplemented(f"random bits of type {dtype}; draw ui8 and shift")
+    k0, k1, low, high = _words(b, state)
+    bits, used = _draw(b, (k0, k1), (low, high), unsigned, shape)
+    advanced = b.vec("add", low, b.scalar(U32, used, ()))
+    carry = b.convert(b.vec("lt", advanced, low), U32)
+    words = (k0, k1, advanced, b.vec("add", high, carry))
+    flat = b.concatenate([b.reshape(w, (1,)) for w in words], 0)
+    if state.dtype is U64:
+        flat = join(b, b.reshape(flat, (2, 2)), U64)
+    bits = bits if dtype is unsigned else cast_bits(b, bits, dtype)
+    return b.reshape(flat, state.shape), bits
+
+
+def _draw(
+    b: Builder, key: Pair, state: Pair, dtype: DType, shape: Shape
+) -> tuple[Value, int]:
+    """Return bits of an unsigned type and how many counters they took."""
+    if 0 in shape:
+        return b.empty(dtype, shape), 0
+    if dtype.bits == 64:
+        low, high = _cipher(b, key, state, shape)
+        last = len(shape)
+        pair = b.concatenate([b.reshape(v, (*shape, 1)) for v in (low, high)], last)
+        return join(b, pair, U64), math.prod(shape)
+    half, axis = _halves(shape)
+    first, second = _cipher(b, key, state, half)
+    cut = (*half[: axis + 1], 1, *half[axis + 1 :])
+    both = b.concatenate([b.reshape(v, cut) for v in (first, second)], axis + 1)
+    even = tuple(2 * e if i == axis else e for i, e in enumerate(half))
+    out = b.reshape(both, even)
+    if shape:
+        out = b.slice(out, (0,) * len(shape), shape)
+    else:
+        out = b.reshape(b.slice(out, (0,), (1,)), ())
+    return b.convert(out, dtype), math.prod(half)
+
+
+def _cipher(b: Builder, key: Pair, state: Pair, shape: Shape) -> Pair:
+    counter = _offset(b, *state, shape)
+    k0, k1 = (b.broadcast(k, shape, ()) for k in key)
+    return threefry(b, (k0, k1), counter)
+
+
+rules.missing(
+    "stablehlo.rng",
+    "the legacy op `rng` has no lowering",
+    "use jax.random",
+)

@@ -40,16 +40,16 @@ def compile_module(
 ) -> Program:
     """Compile a module of tensor IR: every pass of the compiler, in order."""
 
-    def checked(m: ir.Module, after: str) -> ir.Module:
+    def checked(m: ir.Module, after: str, views: Views | None = None) -> ir.Module:
         if options.verify:
-            check(m, after)
+            check(m, after, views)
         return m
 
     module = checked(module, "import")
     module = checked(simplify(module), "simplify")
     module = checked(layout(module), "layout")
     views = Views.of(module.graph)
-    module = checked(fuse(module, chip, options, views), "fuse")
+    module = checked(fuse(module, chip, options, views), "fuse", views)
     module = tile(module, chip, views, lambda g: split(g, views))
     allocation = allocate(module, chip, views)
     return emit(module, chip, views, allocation)

@@ -1,19 +1,30 @@
-"""Fusion: which nodes share a group."""
+"""Fusion: which nodes share a group, so that intermediates stay in the scratchpad.
+
+One walk in dependency order.  A node joins the group of an operand when the group's
+iteration space takes it, when no path leads from the group around to the node, and
+when what the group then keeps whole (rows that are reduced and read again) leaves room
+in the memories.  A node that reads two groups joins them.  Values that others need are
+stored as well, so nothing expensive is computed twice.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from vkore_jax.chips import Chip
 from vkore_jax.errors import InternalError
-from vkore_jax.lowering.access import Views
+from vkore_jax.lowering.access import Views, walk
 from vkore_jax.lowering.ir import (
     Case,
+    Const,
     Gemm,
     Graph,
+    HostCall,
     Module,
+    Move,
     Node,
     Reduce,
     Value,
@@ -22,43 +33,70 @@ from vkore_jax.lowering.ir import (
 )
 from vkore_jax.lowering.options import Options
 from vkore_jax.lowering.plan import FusedGroup
-from vkore_jax.lowering.space import Space, node_shape
+from vkore_jax.lowering.space import (
+    Region,
+    Space,
+    axis_spans,
+    covers,
+    merged,
+    node_shape,
+    region_size,
+    source_region,
+)
+
+MAX_SEARCH = 128
+"""Items that a reachability search visits before it gives up (and does not fuse)."""
+MAX_MEMBERS = 160
+"""Longest group; bounds the work of a join."""
 
 
 def fuse(module: Module, chip: Chip, options: Options, views: Views) -> Module:
     """Return the module with groups in place of Vec, Reduce and Gemm nodes."""
-    return dataclasses.replace(module, graph=_graph(module.graph, views))
+    uses: dict[Value, int] = {}
+    for node in walk(module.graph):
+        if isinstance(node, Move):
+            continue
+        for value in node.operands:
+            root = views.root(value)
+            uses[root] = uses.get(root, 0) + 1
+        for graph in node.graphs:
+            for value in graph.outputs:
+                root = views.root(value)
+                uses[root] = uses.get(root, 0) + 1
+    for value in module.graph.outputs:
+        root = views.root(value)
+        uses[root] = uses.get(root, 0) + 1
+    graph = _rewrite(module.graph, chip, options, views, uses)
+    return dataclasses.replace(module, graph=graph)
 
 
-def _graph(graph: Graph, views: Views) -> Graph:
+def _rewrite(
+    graph: Graph, chip: Chip, options: Options, views: Views, uses: dict[Value, int]
+) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
-        if isinstance(node, Vec | Reduce | Gemm):
-            nodes.append(single(node, views))
-        elif isinstance(node, While):
-            nodes.append(
-                dataclasses.replace(
-                    node, cond=_graph(node.cond, views), body=_graph(node.body, views)
-                )
+        if isinstance(node, While):
+            node = dataclasses.replace(
+                node,
+                cond=_rewrite(node.cond, chip, options, views, uses),
+                body=_rewrite(node.body, chip, options, views, uses),
             )
         elif isinstance(node, Case):
-            branches = tuple(_graph(b, views) for b in node.branches)
-            nodes.append(dataclasses.replace(node, branches=branches))
-        else:
-            nodes.append(node)
-    return dataclasses.replace(graph, nodes=tuple(nodes))
-
-
-def single(node: Node, views: Views) -> FusedGroup:
-    """Return the group of one node."""
-    space = Space.empty(math.prod(node_shape(node)))
-    if not space.place(node, space.full, views):
-        raise InternalError(f"{node.loc}: node has no iteration space")
-    return group_of([node], space, views, node.results)
+            branches = tuple(
+                _rewrite(b, chip, options, views, uses) for b in node.branches
+            )
+            node = dataclasses.replace(node, branches=branches)
+        nodes.append(node)
+    fuser = _Fuser(chip, views, uses, options.fuse)
+    for node in nodes:
+        # From here on moves are known to `views` only: they are no commands.
+        if not isinstance(node, Move):
+            fuser.add(node)
+    return dataclasses.replace(graph, nodes=fuser.ordered())
 
 
 def group_of(
-    members: Sequence[Node], space: Space, views: Views, results: Sequence[Value]
+    members: Sequence[Node], space: Space, views: Views, results: Iterable[Value]
 ) -> FusedGroup:
     """Return a group; its operands are what its members read from DRAM."""
     inside = {v for n in members for v in n.results}
@@ -78,6 +116,467 @@ def group_of(
     )
 
 
+class _Item:
+    """A future command: a group that may still grow, or any other node."""
+
+    __slots__ = ("first", "last", "members", "preds", "space")
+
+    def __init__(self, order: int, node: Node, space: Space | None) -> None:
+        self.first = self.last = order
+        self.members = [node]
+        self.space = space
+        self.preds: set[_Item] = set()
+
+
+class _Fuser:
+    def __init__(
+        self, chip: Chip, views: Views, uses: dict[Value, int], enabled: bool
+    ) -> None:
+        self.chip, self.views, self.uses = chip, views, uses
+        self.enabled = enabled
+        self.items: dict[_Item, None] = {}
+        self.item_of: dict[Value, _Item] = {}
+        self.order = 0
+        self.effect: _Item | None = None
+
+    # ------------------------------------------------------------------ building
+
+    def add(self, node: Node) -> None:
+        self.order += 1
+        reads = self._reads(node)
+        preds = {self.item_of[r] for r in reads if r in self.item_of}
+        fusible = isinstance(node, Vec | Reduce | Gemm)
+        home = self._home(node, preds) if fusible and self.enabled else None
+        if home is None:
+            space = None
+            if fusible:
+                space = Space.empty(math.prod(node_shape(node)))
+                if not space.place(node, space.full, self.views):
+                    raise InternalError(f"{node.loc}: node has no iteration space")
+            home = _Item(self.order, node, space)
+            self.items[home] = None
+        else:
+            home.members.append(node)
+            home.last = self.order
+        # Joining has renamed items: look the operands' up again.
+        home.preds |= {self.item_of[r] for r in reads if r in self.item_of}
+        home.preds.discard(home)
+        if _has_effect(node):
+            if self.effect is not None:
+                home.preds.add(self.effect)
+            self.effect = home
+        for value in node.results:
+            self.item_of[value] = home
+
+    def _reads(self, node: Node) -> set[Value]:
+        """Return the owners that a node reads, its nested graphs included."""
+        reads = {self.views.root(v) for v in node.operands}
+        for graph in node.graphs:
+            reads |= {self.views.root(v) for v in graph.outputs}
+            for inner in walk(graph):
+                reads |= {self.views.root(v) for v in inner.operands}
+        return reads
+
+    def _home(self, node: Node, preds: set[_Item]) -> _Item | None:
+        """Return the group that takes the node, after joining groups it reads."""
+        if isinstance(node, Gemm):
+            return None
+        near = [p for p in preds if p.space is not None]
+        near.sort(key=lambda p: (not self._has_gemm(p), -p.last))
+        for item in near:
+            if self._reaches(item, preds - {item}):
+                continue
+            space = self._joined(item, node)
+            if space is None:
+                continue
+            item.space = space
+            for other in near:
+                rest = preds - {item, other}
+                if other is not item and not self._reaches(other, rest):
+                    preds = self._merge(item, other, node, preds)
+            return item
+        return None
+
+    def _has_gemm(self, item: _Item) -> bool:
+        return any(isinstance(n, Gemm) for n in item.members)
+
+    def _reaches(self, source: _Item, sinks: Iterable[_Item]) -> bool:
+        """True when a path leads from `source` to one of the sinks (or may)."""
+        stack = [s for s in sinks if s.last > source.first]
+        seen = set(stack)
+        while stack:
+            item = stack.pop()
+            if item is source:
+                return True
+            if len(seen) > MAX_SEARCH:
+                return True
+            for p in item.preds:
+                if p not in seen and p.last > source.first:
+                    seen.add(p)
+                    stack.append(p)
+        return False
+
+    # ------------------------------------------------------------------ joining
+
+    def _joined(self, item: _Item, node: Node) -> Space | None:
+        """Return the item's space with the node placed, None when it cannot join."""
+        assert item.space is not None  # noqa: S101 -- callers pass groups
+        if len(item.members) >= MAX_MEMBERS:
+            return None
+        size = math.prod(node_shape(node))
+        space = item.space
+        candidates: list[Region] = []
+        for value in node.operands:
+            region = space.regions.get(self.views.root(value))
+            if region is not None and region_size(region) == size:
+                candidates.append(region)
+        if space.total == size:
+            candidates.append(space.full)
+        for region in dict.fromkeys(candidates):
+            trial = space.copy()
+            if trial.place(node, region, self.views) and self._room(
+                [*item.members, node], trial
+            ):
+                return trial
+        if size > space.total and self._all_read_by(item, node):
+            grown = self._grown(space, node, size)
+            if grown is not None and self._room([*item.members, node], grown):
+                return grown
+        return None
+
+    def _all_read_by(self, item: _Item, node: Node) -> bool:
+        """True when nobody but the node will read what the group leaves."""
+        inside: dict[Value, int] = {}
+        for member in (*item.members, node):
+            for value in member.operands:
+                root = self.views.root(value)
+                inside[root] = inside.get(root, 0) + 1
+        return all(
+            self.uses.get(v, 0) == inside.get(v, 0)
+            for member in item.members
+            for v in member.results
+        )
+
+    def _grown(self, space: Space, node: Node, size: int) -> Space | None:
+        """Return the space of a larger node that repeats the group's values."""
+        whole = Space.empty(size)
+        spans = axis_spans(node_shape(node), whole.full)
+        assert spans is not None  # noqa: S101 -- the space is the node's own
+        for value in node.operands:
+            access = self.views[value]
+            region = space.regions.get(access.value)
+            if region is None or region != space.full:
+                continue
+            grown = space.embed(source_region(access, spans), size)
+            if grown is not None and grown.place(node, grown.full, self.views):
+                return grown
+        return None
+
+    def _merge(
+        self, item: _Item, other: _Item, node: Node, preds: set[_Item]
+    ) -> set[_Item]:
+        """Join another group that the node reads, where that is possible.
+
+        Returns:
+            What the node waits for besides the joined group.
+        """
+        assert item.space is not None and other.space is not None  # noqa: S101
+        if len(item.members) + len(other.members) > MAX_MEMBERS:
+            return preds
+        if self._has_gemm(item) and self._has_gemm(other):
+            return preds
+        between = (item.preds | other.preds) - {item, other}
+        if self._reaches(item, [other]) or self._reaches(other, [item]):
+            return preds
+        if other in between or item in between:
+            return preds
+        spans = axis_spans(node_shape(node), item.space.placed[node])
+        assert spans is not None  # noqa: S101 -- it was placed
+        for value in node.operands:
+            access = self.views[value]
+            if self.item_of.get(access.value) is not other or access.offset:
+                continue
+            target = source_region(access, spans)
+            region = other.space.regions[access.value]
+            if region == other.space.full:
+                if target != item.space.full and not self._all_read_by(other, node):
+                    continue
+                moved = other.space.embed(target, item.space.total)
+            elif other.space.total == item.space.total and region == target:
+                moved = other.space.copy()
+            else:
+                continue
+            if moved is None:
+                continue
+            trial = item.space.copy()
+            # The node is placed again so that the join is checked element by element.
+            del trial.placed[node]
+            for v in node.results:
+                del trial.regions[v]
+            members = self._interleaved(item.members, other.members)
+            if (
+                trial.join(moved)
+                and trial.place(node, item.space.placed[node], self.views)
+                and self._room([*members, node], trial)
+            ):
+                item.space, item.members = trial, members
+                item.preds |= other.preds
+                item.preds.discard(item)
+                item.preds.discard(other)
+                item.first = min(item.first, other.first)
+                item.last = max(item.last, other.last)
+                del self.items[other]
+                for follower in self.items:
+                    if other in follower.preds:
+                        follower.preds.discard(other)
+                        follower.preds.add(item)
+                for member in other.members:
+                    for v in member.results:
+                        self.item_of[v] = item
+                return preds - {other}
+        return preds
+
+    def _interleaved(self, a: Sequence[Node], b: Sequence[Node]) -> list[Node]:
+        """Members of independent groups one after the other: any order is right."""
+        if self._has_order(b):
+            return [*b, *a]
+        return [*a, *b]
+
+    def _has_order(self, members: Sequence[Node]) -> bool:
+        return any(isinstance(n, Gemm) for n in members)
+
+    # ------------------------------------------------------------------ room
+
+    def _room(self, members: Sequence[Node], space: Space) -> bool:
+        """True when the smallest useful block of a group fits the memories."""
+        views = self.views
+        made = {v for n in members for v in n.results}
+        loads: dict[tuple[object, ...], int] = {}
+        lock = locked_region(members, space, views)
+        if lock is None:
+            return False
+        axes = space.axes()
+        inner = axes[-1] if axes else (1, 1)
+        columns = (1, 1)
+        gemm = next((n for n in members if isinstance(n, Gemm)), None)
+        if gemm is not None:
+            n = gemm.result.shape[-1]
+            columns = (1, n)
+
+        def block(region: Region) -> int:
+            size = 1
+            for low, high in axes:
+                if not covers(region, low, high):
+                    continue
+                extent = high // low
+                if covers(lock, low, high):
+                    size *= extent
+                elif (low, high) in (inner, columns):
+                    size *= min(extent, 8)
+            return size
+
+        used = sums = stored = 0
+        for node in members:
+            for value in node.operands:
+                access = views[value]
+                if access.value in made:
+                    continue
+                spans = axis_spans(node_shape(node), space.placed[node])
+                if spans is None:
+                    return False
+                if isinstance(node, Gemm):
+                    rows = 8 * 8 * access.value.dtype.itemsize
+                    loads[(access,)] = rows
+                    if node.operands[1] is value and covers(lock, 1, columns[1]):
+                        loads[(access,)] = 8 * columns[1] * access.value.dtype.itemsize
+                    continue
+                region = source_region(access, spans)
+                key = (access.value, access.offset, region)
+                loads[key] = 2 * block(region) * access.value.dtype.itemsize
+            for value in node.results:
+                size = block(space.regions[value])
+                if not isinstance(node, Vec):
+                    sums += size * max(4, value.dtype.itemsize)
+                used += size * value.dtype.itemsize
+                stored += self.uses.get(value, 0) > 0
+        if used + sum(loads.values()) > self.chip.scratchpad_bytes * 3 // 4:
+            return False
+        if sums > self.chip.accumulator_bytes:
+            return False
+        limit = self.chip.vec_max_operands
+        outs = sum(1 for v in made if self._leaves(v, members))
+        insns = sum(len(n.program.insns) for n in members if isinstance(n, Vec))
+        return len(loads) + outs <= limit - 8 and insns <= self.chip.vec_max_insns
+
+    def _leaves(self, value: Value, members: Sequence[Node]) -> bool:
+        """True when somebody outside the members reads a value (so far unknown: yes)."""
+        inside = sum(
+            1 for n in members for v in n.operands if self.views.root(v) is value
+        )
+        return self.uses.get(value, 0) > inside
+
+    # ------------------------------------------------------------------ emission
+
+    def ordered(self) -> tuple[Node, ...]:
+        """Return the commands in a dependency order near the program's own."""
+        ready: list[tuple[int, int]] = []
+        items = list(self.items)
+        index = {item: i for i, item in enumerate(items)}
+        waiting = {item: len(item.preds) for item in items}
+        followers: dict[_Item, list[_Item]] = {item: [] for item in items}
+        for item in items:
+            for p in item.preds:
+                followers[p].append(item)
+            if not item.preds:
+                heapq.heappush(ready, (_priority(item), index[item]))
+        nodes: list[Node] = []
+        while ready:
+            item = items[heapq.heappop(ready)[1]]
+            nodes.append(self._made(item))
+            for f in followers[item]:
+                waiting[f] -= 1
+                if not waiting[f]:
+                    heapq.heappush(ready, (_priority(f), index[f]))
+        if len(nodes) != len(items):
+            raise InternalError("fusion made groups that wait for each other")
+        return tuple(nodes)
+
+    def _made(self, item: _Item) -> Node:
+        if item.space is None:
+            return item.members[0]
+        members = in_order(item.members, self.views)
+        inside: dict[Value, int] = {}
+        for member in members:
+            for value in member.operands:
+                root = self.views.root(value)
+                inside[root] = inside.get(root, 0) + 1
+        results = [
+            v
+            for member in members
+            for v in member.results
+            if self.uses.get(v, 0) > inside.get(v, 0)
+        ]
+        return group_of(members, item.space, self.views, results)
+
+
+def _priority(item: _Item) -> int:
+    # Leaves first: they are no commands.  A group runs when its last member could.
+    return item.last if not isinstance(item.members[0], Const) else 0
+
+
+def in_order(members: Sequence[Node], views: Views) -> list[Node]:
+    """Return members so that every one follows what it reads; stable."""
+    producer = {v: n for n in members for v in n.results}
+    done: set[Node] = set()
+    out: list[Node] = []
+
+    def visit(node: Node) -> None:
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            if top in done:
+                stack.pop()
+                continue
+            wait = [
+                producer[r]
+                for r in (views.root(v) for v in top.operands)
+                if r in producer and producer[r] not in done
+            ]
+            if wait:
+                stack += wait[::-1]
+            else:
+                done.add(top)
+                out.append(top)
+                stack.pop()
+
+    for member in members:
+        visit(member)
+    return out
+
+
+def _has_effect(node: Node) -> bool:
+    if isinstance(node, HostCall):
+        return node.effect
+    return any(_has_effect(n) for g in node.graphs for n in g.nodes)
+
+
+def locked_region(members: Sequence[Node], space: Space, views: Views) -> Region | None:
+    """Return what no block may cut: what is reduced and then read along the same axes.
+
+    Reductions whose results are only read without the reduced axes may run along the
+    K axis instead; all of those must agree on it, else they are locked as well.
+    """
+    after: dict[Value, tuple[Region, ...]] = {}
+    locked: list[tuple[int, int]] = []
+    open_: list[Region] = []
+    gemm = any(isinstance(n, Gemm) for n in members)
+    for node in in_order(members, views):
+        region = space.placed[node]
+        past: list[Region] = []
+        for value in node.operands:
+            past += after.get(views.root(value), ())
+        for hole in past:
+            if all(covers(region, *i) for i in hole):
+                locked += hole
+        if isinstance(node, Reduce):
+            spans = axis_spans(node_shape(node), region)
+            if spans is None:
+                return None
+            hole = merged([s[:2] for a in node.axes for s in spans[a]])
+            past.append(hole)
+            open_.append(hole)
+            if gemm:
+                locked += hole
+        unique = tuple(dict.fromkeys(past))
+        for value in node.results:
+            after[value] = unique
+    lock = merged_union(locked)
+    left = [h for h in dict.fromkeys(open_) if not all(covers(lock, *i) for i in h)]
+    if len(left) > 1:
+        left.sort(key=region_size, reverse=True)
+        for hole in left[1:]:
+            locked += hole
+        lock = merged_union(locked)
+    return lock
+
+
+def merged_union(intervals: Iterable[tuple[int, int]]) -> Region:
+    """Return the union of intervals that may overlap."""
+    out: list[tuple[int, int]] = []
+    for low, high in sorted(intervals):
+        if out and low <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], high))
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
 def split(group: FusedGroup, views: Views) -> Sequence[FusedGroup]:
     """Cut a group that does not fit in two; nothing when it has one member."""
-    return ()
+    if len(group.members) < 2:
+        return ()
+    half = len(group.members) // 2
+    parts = (group.members[:half], group.members[half:])
+    stored = set(group.results)
+    late = {views.root(v) for n in parts[1] for v in n.operands}
+    made: list[FusedGroup] = []
+    for part in parts:
+        space = Space(
+            group.space.total,
+            {1, group.space.total},
+            {},
+            {},
+            set(),
+        )
+        for node in part:
+            region = group.space.placed[node]
+            if not space.place(node, region, views):
+                raise InternalError(f"{node.loc}: a part of a group has no space")
+        results = [
+            v
+            for n in part
+            for v in n.results
+            if v in stored or (part is parts[0] and v in late)
+        ]
+        made.append(group_of(part, space, views, results))
+    return made

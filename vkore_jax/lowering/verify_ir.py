@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vkore_jax.errors import InternalError, InvalidProgram
+from vkore_jax.lowering.access import Views
 from vkore_jax.lowering.ir import (
     Case,
     Const,
@@ -19,23 +20,28 @@ from vkore_jax.lowering.ir import (
 from vkore_jax.lowering.plan import FusedGroup
 
 
-def check(module: Module, after: str) -> None:
+def check(module: Module, after: str, views: Views | None = None) -> None:
     """Check a module.
+
+    Args:
+        module: what the pass returned.
+        after: name of the pass.
+        views: reads through moves, once the moves themselves are gone (fusion).
 
     Raises:
         InternalError: naming the pass, the node and the rule.
     """
     try:
-        _graph(module.graph, set())
+        _graph(module.graph, set(), views or Views())
     except InternalError as e:
         raise e.with_context(f"after pass {after!r} of {module.name!r}") from None
 
 
-def _graph(graph: Graph, outer: set[Value]) -> None:
+def _graph(graph: Graph, outer: set[Value], views: Views) -> None:
     defined = outer | set(graph.params)
     for node in graph.nodes:
         for value in node.operands:
-            if value not in defined:
+            if value not in defined and views.root(value) not in defined:
                 raise _broken(node, f"operand {value} is not defined before it")
         problem = _node(node, defined)
         if problem:
@@ -43,13 +49,13 @@ def _graph(graph: Graph, outer: set[Value]) -> None:
         if isinstance(node, FusedGroup):
             _members(node, defined)
         for nested in node.graphs:
-            _graph(nested, defined)
+            _graph(nested, defined, views)
         for value in node.results:
             if value in defined:
                 raise _broken(node, f"result {value} is defined twice")
             defined.add(value)
     for value in graph.outputs:
-        if value not in defined:
+        if value not in defined and views.root(value) not in defined:
             raise InternalError(f"graph output {value} is not defined")
 
 

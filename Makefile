@@ -22,7 +22,7 @@ $(PY):
 # One stamp for each set of extras: reinstalls (and rebuilds the C bridge) only when the
 # metadata or the C sources have changed.
 $(VENV)/.installed-%: pyproject.toml $(BRIDGE) | $(PY)
-	$(PY) -m pip install --quiet --editable '.[$*]'
+	$(PY) -m pip install --quiet --no-compile --editable '.[$*]'
 	@touch $@
 
 demo: $(VENV)/.installed-train  ## train a 1 M parameter story model on the NPU

@@ -17,6 +17,7 @@ from vkore_jax import dtypes, program
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HostCallbackError, InternalError, InvalidArgument
 from vkore_jax.sim.fast.translate import Translation, translate_program
+from vkore_jax.sim.ledger import ledger
 
 Array = Any
 """A single-device array of the inner client."""
@@ -36,8 +37,7 @@ class FastProgram:
 
     Attributes:
         program: the decoded program.
-        host_compute: see `Translation.host_compute`.
-        counters: number of execution counters of dynamic bodies.
+        ledger: what it did so far.
         executable: the inner executable.
     """
 
@@ -64,27 +64,31 @@ class FastProgram:
         """
         self.program = program.decode(data)
         translation = translate_program(self.program)
-        self.host_compute = translation.host_compute
-        self.counters = translation.counters
         self._failure: list[BaseException] = []
         host = _connect(translation, self.program, callbacks or {}, self._failure)
         self.executable = _compile(translation.text, client, device, host, exact)
-        self.last_counts: tuple[Array, ...] = ()
+        self.ledger = ledger().open(self.program, translation.host_compute)
+        self._counters = translation.counters
         self._donated = frozenset(self.program.donated)
         self._run = self.executable.execute_sharded
-        self._handlers = _handlers(self.program, self.counters, device)
+        self._handlers = _handlers(self.program, self._counters, device)
         self._can_fail = bool(host)
         self._device = device
-        # The common case costs no test per call: bind it as an instance attribute.
-        if not self.counters and not self._can_fail:
-            run, handlers = self._run, self._handlers
+        if not self._counters and not self._can_fail:
+            self.execute = self._direct()  # type: ignore[method-assign]
 
-            def execute(args: list[Array], keep: Collection[int] = ()) -> list[Array]:
-                if keep:
-                    args = self._kept(args, keep)
-                return run(args).consume_with_handlers(handlers)
+    def _direct(self) -> Callable[..., list[Array]]:
+        """Return `execute` for the common case, without any other test per call."""
+        run, handlers, page = self._run, self._handlers, self.ledger
 
-            self.execute = execute  # type: ignore[method-assign]
+        def execute(args: list[Array], keep: Collection[int] = ()) -> list[Array]:
+            if keep:
+                args = self._kept(args, keep)
+            # No call in between, so no thread switch: CPython adds this atomically.
+            page.executions += 1
+            return run(args).consume_with_handlers(handlers)
+
+        return execute
 
     def execute(self, args: list[Array], keep: Collection[int] = ()) -> list[Array]:
         """Run once.
@@ -101,6 +105,7 @@ class FastProgram:
         """
         if keep:
             args = self._kept(args, keep)
+        self.ledger.executions += 1
         if not self._can_fail:
             return self._split(self._run(args).consume_with_handlers(self._handlers))
         self._failure.clear()
@@ -118,14 +123,10 @@ class FastProgram:
                 f"host callback raised {type(cause).__name__}: {cause}"
             ) from cause
 
-    def counts(self) -> list[int]:
-        """Return how often each dynamic body ran in the last execution (waits)."""
-        return [int(np.asarray(c)) for c in self.last_counts]
-
     def _split(self, outs: list[Array]) -> list[Array]:
-        if self.counters:
-            self.last_counts = tuple(outs[-self.counters :])
-            del outs[-self.counters :]
+        if self._counters:
+            self.ledger.note_counts(outs[-self._counters :])
+            del outs[-self._counters :]
         return outs
 
     def _kept(self, args: list[Array], keep: Collection[int]) -> list[Array]:

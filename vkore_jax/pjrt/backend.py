@@ -1,39 +1,36 @@
 """The seam between the plugin and the compiler plus engine behind it.
 
-TEMPORARY: until the compiler is connected, `compile_artifact` hands the module to the
-inner XLA:CPU client as it is.  The interface stays; only the body changes.
+A module becomes a Program (`vkore_jax.lowering`), the Program's bytes go to an engine
+(`vkore_jax.sim`), and nothing else passes between the two.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from jaxlib.mlir import ir
-
-from vkore_jax.callbacks import CALLBACKS, NOT_STORED, TARGET
+from vkore_jax import cost, lowering
+from vkore_jax import program as programs
+from vkore_jax.callbacks import CALLBACKS
 from vkore_jax.chips import Chip
+from vkore_jax.dump import dump
 from vkore_jax.errors import InvalidProgram, NotYetImplemented
 from vkore_jax.pjrt.artifact import (
     Signature,
     TensorSpec,
-    drop_layouts,
     make_context,
     read_module,
     read_signature,
 )
-from vkore_jax.pjrt.inner import Array, Execute, InnerClient
+from vkore_jax.pjrt.engines import host_callbacks, load_engine
+from vkore_jax.pjrt.inner import Execute, InnerClient
 from vkore_jax.pjrt.options import CompileOptions
+from vkore_jax.program import Program
 
-INNER_CALLBACK = "xla_ffi_python_cpu_callback"
-"""Custom call of XLA:CPU that runs element `index` of the `host_callbacks` list."""
-
-
-TOKEN = "!stablehlo.token"
+_MAGIC = b"VKSIGN\x01\n"
 
 
 class LoadedProgram(Protocol):
@@ -86,15 +83,13 @@ class LoadedProgram(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _DirectProgram:
-    """TEMPORARY: the artifact compiled by the inner client."""
+class _Loaded:
+    """A Program on an engine, with the interface that JAX asked for."""
 
     signature: Signature
-    artifact: bytes
-    fingerprint: str
-    executable: Any
+    program: Program
+    consumed: tuple[int, ...]
     execute: Execute
-    calls_back: bool
 
     @property
     def name(self) -> str:
@@ -113,31 +108,46 @@ class _DirectProgram:
         return self.signature.donated
 
     @property
-    def consumed(self) -> tuple[int, ...]:
-        return self.signature.donated
+    def fingerprint(self) -> str:
+        return self.program.fingerprint
 
     @property
     def temp_bytes(self) -> int:
-        return int(self.executable.get_compiled_memory_stats().temp_size_in_bytes)
+        return self.program.arena_bytes
 
     @property
     def code_bytes(self) -> int:
-        return len(self.artifact)
+        return len(self.program.encoded)
 
     def serialize(self) -> bytes:
-        if self.calls_back:
-            raise NotYetImplemented(f"{self.name} {NOT_STORED}")
-        return self.artifact
+        if next(host_callbacks(self.program.block), None) is not None:
+            raise NotYetImplemented(
+                f"{self.name} calls back into Python functions of this process and "
+                "cannot be stored"
+            )
+        head = json.dumps(asdict(self.signature), default=bytes.hex).encode()
+        return b"".join(
+            (_MAGIC, len(head).to_bytes(8, "little"), head, self.program.encoded)
+        )
 
     def optimized_mlir(self) -> bytes:
-        with make_context() as context:
-            return _bytecode(read_module(context, self.artifact))
+        """Return what the fast engine makes of the command stream, as StableHLO."""
+        from vkore_jax.sim import fast
+
+        return fast.translate(self.program.encoded).encode()
 
     def cost_analysis(self) -> dict[str, float]:
-        costs = self.executable.cost_analysis()
-        if isinstance(costs, list):
-            costs = costs[0]
-        return {k: float(v) for k, v in costs.items()}
+        """Return JAX's names for the work of one execution (dynamic bodies: once)."""
+        account = cost.account(self.program.block)
+        total = account.total([1] * len(account.dynamic))
+        units = total.units.values()
+        return {
+            "flops": 2.0 * total.macs + sum(u.vector_ops + u.core_ops for u in units),
+            "bytes accessed": float(sum(u.bytes_in + u.bytes_out for u in units)),
+            "matrix macs": float(total.macs),
+            "vector ops": float(sum(u.vector_ops for u in units)),
+            "core ops": float(sum(u.core_ops for u in units)),
+        }
 
 
 def compile_artifact(
@@ -154,26 +164,10 @@ def compile_artifact(
     Raises:
         VkoreError: the program cannot be compiled; the message says why.
     """
-    # TEMPORARY body: no lowering, no ISA.
     with make_context() as context:
-        module = read_module(context, artifact)
-        signature = read_signature(module)
-        drop_layouts(module)
-        callbacks = _connect_callbacks(module)
-        custom = _has_custom_call(module)
-        executable = inner.compile(module, options.device_id, callbacks)
-    identity = {"chip": chip.name, "devices": options.num_devices}
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode() + artifact)
-    return _DirectProgram(
-        signature=signature,
-        artifact=artifact,
-        fingerprint=digest.hexdigest(),
-        executable=executable,
-        execute=inner.caller(
-            executable, signature.results, options.device_id, can_fail=custom
-        ),
-        calls_back=bool(callbacks),
-    )
+        signature = read_signature(read_module(context, artifact))
+    program = lowering.compile(artifact, chip)
+    return _load(signature, program, options, inner)
 
 
 def load_program(
@@ -184,67 +178,62 @@ def load_program(
     Raises:
         InvalidProgram: when the bytes are damaged or for another chip.
     """
-    # TEMPORARY body.
-    return compile_artifact(data, chip=chip, options=options, inner=inner)
-
-
-def _connect_callbacks(module: ir.Module) -> list[Callable[..., Any]]:
-    """Turn `vkore.py_callback` into the inner client's callback call, in place.
-
-    The inner call has the same operands and results, `api_version = 4` and
-    `backend_config = {index = k : ui64}`, which names element k of the list that goes
-    with `compile_and_load(module, ..., host_callbacks=list)`.  A leading token is an
-    operand like any other: the function gets something for it and returns it first.
-    """
-    functions: list[Callable[..., Any]] = []
-    for op in list(_walk(module.operation)):
-        attributes = op.attributes
-        if op.name != "stablehlo.custom_call" or _target(op) != TARGET:
-            continue
-        text = ir.StringAttr(attributes["backend_config"]).value
-        if not text.isdigit():
-            raise InvalidProgram(f"{TARGET}: backend_config {text!r} is not a number")
-        function = CALLBACKS.get(int(text))
-        attributes["call_target_name"] = ir.StringAttr.get(INNER_CALLBACK)
-        attributes["api_version"] = ir.IntegerAttr.get(
-            ir.IntegerType.get_signless(32), 4
+    start = len(_MAGIC) + 8
+    if not data.startswith(_MAGIC):
+        raise InvalidProgram(
+            f"not a stored executable: it starts with {data[: len(_MAGIC)]!r}"
         )
-        number = ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), len(functions))
-        attributes["backend_config"] = ir.DictAttr.get({"index": number})
-        if "sdy.sharding" in attributes:
-            del attributes["sdy.sharding"]
-        ordered = bool(op.operands) and str(op.operands[0].type) == TOKEN
-        functions.append(_ordered(function) if ordered else function)
-    return functions
+    end = start + int.from_bytes(data[len(_MAGIC) : start], "little")
+    signature = _read_signature(data[start:end])
+    program = programs.decode(data[end:])
+    if program.chip != chip.name:
+        raise InvalidProgram(
+            f"{program.name} was compiled for chip {program.chip!r}, this device is a "
+            f"{chip.name!r}: compile it again"
+        )
+    return _load(signature, program, options, inner)
 
 
-def _ordered(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(token: Any, *arrays: Any) -> tuple[Any, ...]:
-        return (token, *function(*arrays))
-
-    return call
-
-
-def _has_custom_call(module: ir.Module) -> bool:
-    return any(op.name == "stablehlo.custom_call" for op in _walk(module.operation))
-
-
-def _target(op: Any) -> str:
-    return ir.StringAttr(op.attributes["call_target_name"]).value
-
-
-def _walk(op: Any) -> Any:
-    for region in op.regions:
-        for block in region:
-            for inner in block:
-                yield inner.operation
-                yield from _walk(inner.operation)
+def _load(
+    signature: Signature, program: Program, options: CompileOptions, inner: InnerClient
+) -> LoadedProgram:
+    dump(program)
+    engine = load_engine(
+        os.environ.get("VKORE_ENGINE") or "fast",
+        program,
+        inner=inner,
+        device_id=options.device_id,
+        callbacks=CALLBACKS,
+    )
+    return _Loaded(
+        signature=signature,
+        program=program,
+        consumed=engine.consumed,
+        execute=engine.execute,
+    )
 
 
-def _bytecode(module: ir.Module) -> bytes:
-    out = io.BytesIO()
-    module.operation.write_bytecode(out)
-    return out.getvalue()
+def _read_signature(text: bytes) -> Signature:
+    try:
+        raw = json.loads(text)
+        return Signature(
+            name=raw["name"],
+            params=tuple(_read_spec(x) for x in raw["params"]),
+            results=tuple(_read_spec(x) for x in raw["results"]),
+            donated=tuple(raw["donated"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidProgram(f"the stored interface is damaged: {error}") from None
 
 
-__all__ = ["Array", "LoadedProgram", "compile_artifact", "load_program"]
+def _read_spec(raw: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(
+        raw["pjrt_type"],
+        tuple(raw["shape"]),
+        raw["memory_kind"],
+        raw["layout"],
+        bytes.fromhex(raw["sharding"]),
+    )
+
+
+__all__ = ["LoadedProgram", "compile_artifact", "load_program"]

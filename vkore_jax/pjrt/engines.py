@@ -1,0 +1,103 @@
+"""Programs on an engine: the table of engines that the plugin can run.
+
+`VKORE_ENGINE` chooses one by name.  An engine gets the program as bytes, the inner
+client that owns the memory, and the callbacks that the program names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from vkore_jax.callbacks import Callback, CallbackTable
+from vkore_jax.cost import blocks_of
+from vkore_jax.errors import InvalidArgument
+from vkore_jax.isa import Block, Host
+from vkore_jax.pjrt.inner import Execute, InnerClient
+from vkore_jax.program import Program
+from vkore_jax.sim.fast import FastProgram
+from vkore_jax.sim.fast.load import put
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A program that an engine has loaded on one device.
+
+    Attributes:
+        execute: inner arrays in, inner arrays out.
+        consumed: parameters whose inner arrays `execute` destroys.
+    """
+
+    execute: Execute
+    consumed: tuple[int, ...]
+
+
+Loader = Callable[[Program, InnerClient, int, Mapping[int, Callback]], Engine]
+
+
+def _fast(
+    program: Program,
+    inner: InnerClient,
+    device_id: int,
+    callbacks: Mapping[int, Callback],
+) -> Engine:
+    loaded = FastProgram(
+        program.encoded, inner.client, inner.devices[device_id], callbacks
+    )
+    return Engine(execute=loaded.execute, consumed=program.donated)
+
+
+def _golden(
+    program: Program,
+    inner: InnerClient,
+    device_id: int,
+    callbacks: Mapping[int, Callback],
+) -> Engine:
+    from vkore_jax.sim import golden
+
+    device = inner.devices[device_id]
+
+    def execute(arguments: list[Any]) -> list[Any]:
+        values = [np.asarray(a) for a in arguments]
+        results = golden.run(program.encoded, values, callbacks=callbacks)
+        return [put(np.asarray(r), device) for r in results]
+
+    return Engine(execute=execute, consumed=())
+
+
+ENGINES: Mapping[str, Loader] = MappingProxyType({"fast": _fast, "golden": _golden})
+
+
+def load_engine(
+    name: str,
+    program: Program,
+    *,
+    inner: InnerClient,
+    device_id: int,
+    callbacks: CallbackTable,
+) -> Engine:
+    """Load a program on an engine.
+
+    Raises:
+        InvalidArgument: there is no such engine.
+        VkoreError: the engine refuses the program.
+    """
+    if name not in ENGINES:
+        raise InvalidArgument(
+            f"VKORE_ENGINE={name!r}: no such engine; there are {', '.join(ENGINES)}"
+        )
+    functions = {i: callbacks.get(i) for i in host_callbacks(program.block)}
+    return ENGINES[name](program, inner, device_id, functions)
+
+
+def host_callbacks(block: Block) -> Iterator[int]:
+    """Yield the callback numbers of the HOST commands of a block, nested ones too."""
+    for located in block:
+        if isinstance(located.cmd, Host):
+            yield located.cmd.callback
+        for nested in blocks_of(located.cmd):
+            yield from host_callbacks(nested)

@@ -30,6 +30,9 @@ def dynamic_slice(b: Builder, op: Op, x: Value, *starts: Value) -> Value:
     sizes = op.ints("slice_sizes")
     if sizes == x.shape:
         return x
+    element = b.element(x)
+    if element is not None:
+        return b.splat(x.dtype, element, sizes)
     known = _known_starts(b, starts, x.shape, sizes)
     if known is not None:
         return b.slice(x, known, tuple(k + s for k, s in zip(known, sizes)))
@@ -56,6 +59,9 @@ def dynamic_update_slice(
 @rules.lowers("stablehlo.gather")
 def gather(b: Builder, op: Op, operand: Value, indices: Value) -> Value:
     """Gather of windows; start indices are clamped into range."""
+    element = b.element(operand)
+    if element is not None:
+        return b.splat(operand.dtype, element, op.type.shape)
     fields = op.fields("dimension_numbers")
     attrs = {
         "offset_dims": fields.get("offset_dims", ()),

@@ -25,7 +25,7 @@ from vkore_jax.isa import (
 from vkore_jax.program import Program
 from vkore_jax.sim.contract import BITS, VALUES, Tolerance, accumulate
 
-# ----------------------------------------------------------------------- gather, scatter
+# ---------------------------------------------------------------------- gather, scatter
 
 
 def gather_case(
@@ -93,7 +93,7 @@ def scatter_case(
     dtype: DType = F32,
     unique: bool = False,
 ) -> SimCase:
-    """Scatter with the index vector on the last axis; op is a jax.lax.scatter_* name."""
+    """Scatter with the index vector on the last axis; op: jax.lax.scatter_*."""
     combiner = micro(dtype, dtype).out(1) if op == "set" else binary(op, dtype)
 
     def build(chip: Chip) -> Program:
@@ -160,7 +160,7 @@ def _scatter_argmax_oracle(x: Any, t: Any, at: Any, u: Any, v: Any) -> Any:
     return [x, t]
 
 
-# ---------------------------------------------------------------------------------- sort
+# --------------------------------------------------------------------------------- sort
 
 
 def sort_case(
@@ -216,7 +216,7 @@ def sort_case(
     )
 
 
-# ------------------------------------------------------------------------------- windows
+# ------------------------------------------------------------------------------ windows
 
 
 def window_case(
@@ -331,7 +331,7 @@ def select_and_scatter_case(
     )
 
 
-# ---------------------------------------------------------------------------- reductions
+# --------------------------------------------------------------------------- reductions
 
 
 def _argmin_program() -> MicroProgram:
@@ -381,7 +381,7 @@ def generic_case(
     )
 
 
-# --------------------------------------------------------------------------- convolution
+# -------------------------------------------------------------------------- convolution
 
 
 def conv_case(

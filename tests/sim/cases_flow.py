@@ -67,13 +67,11 @@ def _unchanged(chip: Chip) -> Program:
     """A carry whose `next` is `current`, beside one that adds it up."""
     b = ProgramBuilder(chip)
     x, zero = b.arg(F32, (4,)), b.const(np.zeros(4, np.float32))
-    cx = b.temp(F32, (4,))
+    cx, same = b.temp(F32, (4,)), b.result(F32, (4,))
     total = carry(b, zero)
     with b.block() as body:
         step(b, "add", total.next, total.current, cx)
-    b.emit(
-        Loop(3, (Carry(x, cx, cx, b.result(F32, (4,))), total), b.close(body)),
-    )
+    b.emit(Loop(3, (Carry(x, cx, cx, same), total), b.close(body)))
     return b.build()
 
 

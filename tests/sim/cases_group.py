@@ -67,7 +67,7 @@ def gemm_reference(strategy: Strategy, out: DType) -> Callable[..., list[np.ndar
 
 
 def gemm_bound(inputs: Sequence[np.ndarray]) -> Tolerance:
-    a, b = (np.abs(x.astype(np.float64)) for x in inputs[:2])
+    a, b = (np.abs(x).astype(np.float64) for x in inputs[:2])
     return accumulate(6 * a.shape[-1], np.matmul(a, b).max(initial=0.0))
 
 
@@ -101,8 +101,9 @@ def gemm_case(
         def cut(shape: Shape) -> list[int | None]:
             return [None if e == 1 else i for i, e in enumerate(shape)]
 
-        tx = g.load(x, [*cut(batch[0]), rank, k_axis], slots=2)
-        ty = g.load(y, [*cut(batch[1]), k_axis, rank + 1], slots=2)
+        rows, columns = (None if e == 1 else rank + i for i, e in enumerate((m, n)))
+        tx = g.load(x, [*cut(batch[0]), rows, k_axis], slots=2)
+        ty = g.load(y, [*cut(batch[1]), k_axis, columns], slots=2)
         g.store(b.result(out, (*lead, m, n)), g.gemm(tx, ty, out, strategy), TAIL)
         return b.build()
 
@@ -142,7 +143,7 @@ def _extreme_i8(rng: np.random.Generator) -> list[np.ndarray]:
     return [a, b]
 
 
-# ----------------------------------------------------------------------------- epilogues
+# ---------------------------------------------------------------------------- epilogues
 
 
 def _linear(chip: Chip) -> Program:
@@ -224,7 +225,7 @@ def _attention_oracle(q: Any, k: Any, v: Any) -> list[np.ndarray]:
     return [(o / e.astype(np.float64).sum(2, keepdims=True)).astype(np.float32)]
 
 
-# ---------------------------------------------------------------------------- reductions
+# --------------------------------------------------------------------------- reductions
 
 
 def reduce_case(
@@ -313,7 +314,7 @@ def _lax_reduce(name: str) -> Any:
     return on_cpu(call)
 
 
-# ----------------------------------------------------------------------------- odd shapes
+# --------------------------------------------------------------------------- odd shapes
 
 
 def _broadcast_views(chip: Chip) -> Program:
@@ -378,11 +379,11 @@ def _scalar(chip: Chip) -> Program:
 def _zero_size(chip: Chip) -> Program:
     """Empty tensors: an elementwise group, a product over nothing, an empty sum."""
     b = ProgramBuilder(chip)
-    x, l, r = b.arg(F32, (0, 4)), b.arg(F32, (3, 0)), b.arg(F32, (0, 2))
+    x, p, q = b.arg(F32, (0, 4)), b.arg(F32, (3, 0)), b.arg(F32, (0, 2))
     g = b.group([(0, 4), (4, 4)])
     g.store(b.result(F32, (0, 4)), g.vec(unary("neg", F32), [g.load(x, (0, 1))]))
     g = b.group([(3, 2), (2, 2), (0, 4)], 2)
-    g.store(b.result(F32, (3, 2)), g.gemm(g.load(l, (0, 2)), g.load(r, (2, 1))), TAIL)
+    g.store(b.result(F32, (3, 2)), g.gemm(g.load(p, (0, 2)), g.load(q, (2, 1))), TAIL)
     g = b.group([(4, 4)])
     g.store(
         b.result(F32, (1, 4)),
@@ -510,7 +511,7 @@ def _cases() -> list[SimCase]:
             "zero-size",
             _zero_size,
             [(F32, (0, 4)), (F32, (3, 0)), (F32, (0, 2))],
-            lambda x, l, r: [x, np.zeros((3, 2), "f4"), np.full((1, 4), -np.inf, "f4")],
+            lambda x, p, q: [x, np.zeros((3, 2), "f4"), np.full((1, 4), -np.inf, "f4")],
             VALUES,
         ),
         (

@@ -15,7 +15,7 @@ ENGINES: Mapping[str, str] = {
     "golden": "vkore_jax.sim.golden",
     "fast": "vkore_jax.sim.fast",
 }
-"""Module of each engine: `run(program: bytes, inputs, *, callbacks=None) -> results`."""
+"""Module of each engine: `run(program: bytes, inputs, *, callbacks=None)`."""
 
 
 def available() -> Mapping[str, Engine]:

@@ -1,0 +1,220 @@
+"""The matrix unit and the row reductions: partial sums, their types and their order.
+
+A contraction is `multiply` on each K block, `add` of partial sums in block order, and
+`finish`, which converts what leaves the accumulators to the result's type.  A
+reduction is `reduce_block`, `combine` and `finish` likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from vkore_jax import dtypes
+from vkore_jax.dtypes import DType
+from vkore_jax.isa import ReduceKind, Strategy
+from vkore_jax.isa.rules import Rules
+from vkore_jax.sim.golden.numbers import convert, flush, lift, operand, type_of
+
+Array = np.ndarray
+Multiply = Callable[[Array, Array], Array]
+
+STRATEGIES: Rules[Multiply] = Rules("golden strategies", over=Strategy)
+
+
+# ------------------------------------------------------------------------- contractions
+
+
+def multiply(lhs: Array, rhs: Array, strategy: Strategy) -> Array:
+    """Return partial sums of (.., m, k) x (.., k, n) in the accumulator's type."""
+    with np.errstate(all="ignore"):
+        return STRATEGIES[strategy](lhs, rhs)
+
+
+def add(total: Array, part: Array) -> Array:
+    """Add partial sums in the accumulators (or of bool; integers wrap)."""
+    with np.errstate(all="ignore"):
+        return total | part if total.dtype == np.bool_ else total + part
+
+
+def finish(total: Array, dtype: DType) -> Array:
+    """Convert sums that leave the accumulators to the result's type."""
+    with np.errstate(all="ignore"):
+        return convert(total, dtype)
+
+
+@STRATEGIES.rule(Strategy.LANES)
+def lanes(lhs: Array, rhs: Array) -> Array:
+    """Multiply-add in the operand type; 16-bit and narrower floats in f32."""
+    t = type_of(lhs)
+    if t.is_integer and t.bits < 8:
+        wide = np.matmul(lhs.astype(np.int64), rhs.astype(np.int64))
+        return wide.astype(lift(lhs).dtype).astype(t.numpy)
+    return np.matmul(lift(lhs), lift(rhs))
+
+
+def split(x: Array, parts: int) -> list[Array]:
+    """Cut f32 into bf16 parts, largest first, each held in f32.
+
+    part_i = bf16(x - part_0 - ... - part_{i-1}), every difference in f32 (exact).  A
+    value whose first part is not finite is not split: its further parts are 0.
+    """
+    rest = flush(lift(x)).astype(np.float32)
+    out: list[Array] = []
+    finite = np.ones(x.shape, bool)
+    for i in range(parts):
+        part = rest.astype(dtypes.BF16.numpy).astype(np.float32)
+        if i == 0:
+            finite = np.isfinite(part)
+        out.append(part)
+        rest = np.where(finite, rest - part, np.float32(0))
+    return out
+
+
+def _bf16(parts: int, pairs: tuple[tuple[int, int], ...]) -> Multiply:
+    """Return the rule that sums the named products of parts in f32, in this order.
+
+    In products other than the first parts' a non-finite first part counts as 0: an
+    infinite operand gives what a single pass gives, not inf * 0 = NaN.
+    """
+
+    def rule(lhs: Array, rhs: Array) -> Array:
+        p, q = split(lhs, parts), split(rhs, parts)
+        masked_p = [np.where(np.isfinite(a), a, np.float32(0)) for a in p]
+        masked_q = [np.where(np.isfinite(b), b, np.float32(0)) for b in q]
+        total: Array | None = None
+        for i, j in pairs:
+            whole = (i, j) == (0, 0)
+            a, b = (p[0], q[0]) if whole else (masked_p[i], masked_q[j])
+            part = np.matmul(a, b)
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    return rule
+
+
+STRATEGIES.update(
+    {
+        Strategy.BF16X1: _bf16(1, ((0, 0),)),
+        # small products first, as JAX's BF16_BF16_F32_X3 and _X6 do
+        Strategy.BF16X3: _bf16(2, ((1, 0), (0, 1), (0, 0))),
+        Strategy.BF16X6: _bf16(3, ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))),
+    }
+)
+
+
+@STRATEGIES.rule(Strategy.INT8)
+def int8(lhs: Array, rhs: Array) -> Array:
+    """i8 products summed in i32, wrapping."""
+    return np.matmul(lhs.astype(np.int32), rhs.astype(np.int32))
+
+
+STRATEGIES.complete()
+
+
+# --------------------------------------------------------------------------- reductions
+
+ARGS = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
+Fold = Callable[[Array, tuple[int, ...]], Array]
+
+
+def _largest(x: Array, axes: tuple[int, ...]) -> Array:
+    """Maximum; NaN wins, +0 is larger than -0; -inf (the least value) of nothing."""
+    least = -np.inf if x.dtype.kind == "f" else _limit(x.dtype, False)
+    top = np.max(x, axes, keepdims=True, initial=least)
+    if x.dtype.kind != "f":
+        return top
+    plus = ((x == 0) & ~np.signbit(x)).any(axes, keepdims=True)
+    return np.where(top == 0, np.where(plus, 0.0, -0.0), top).astype(x.dtype)
+
+
+def _smallest(x: Array, axes: tuple[int, ...]) -> Array:
+    """Minimum; NaN wins, -0 is smaller than +0; inf (the largest value) of nothing."""
+    if x.dtype.kind == "f":
+        return -_largest(-x, axes)
+    return np.min(x, axes, keepdims=True, initial=_limit(x.dtype, True))
+
+
+def _limit(dtype: np.dtype, high: bool) -> int | bool:
+    if dtype == np.bool_:
+        return high
+    info = np.iinfo(dtype)
+    return info.max if high else info.min
+
+
+def _sum(x: Array, axes: tuple[int, ...]) -> Array:
+    if x.dtype == np.bool_:
+        return np.any(x, axes, keepdims=True)
+    return np.sum(x, axes, dtype=x.dtype, keepdims=True)
+
+
+def _product(x: Array, axes: tuple[int, ...]) -> Array:
+    if x.dtype == np.bool_:
+        return np.all(x, axes, keepdims=True)
+    return np.prod(x, axes, dtype=x.dtype, keepdims=True)
+
+
+def _bitwise(function: np.ufunc) -> Fold:
+    return lambda x, axes: function.reduce(x, axes, keepdims=True)
+
+
+FOLDS: Rules[Fold] = Rules(
+    "golden monoids", over=[k for k in ReduceKind if k not in ARGS]
+)
+FOLDS.update(
+    {
+        ReduceKind.SUM: _sum,
+        ReduceKind.PROD: _product,
+        ReduceKind.MAX: _largest,
+        ReduceKind.MIN: _smallest,
+        ReduceKind.AND: _bitwise(np.bitwise_and),
+        ReduceKind.OR: _bitwise(np.bitwise_or),
+        ReduceKind.XOR: _bitwise(np.bitwise_xor),
+    }
+)
+FOLDS.complete()
+
+
+def reduce_block(
+    kind: ReduceKind, x: Array, axes: tuple[int, ...], origin: int
+) -> tuple[Array, ...]:
+    """Reduce a block: (partial result,), or (value, index) for the ARG kinds.
+
+    Args:
+        kind: the monoid.
+        x: block of the source.
+        axes: reduced axes; they keep extent 1.
+        origin: index of the block's first element on the reduced axis (ARG kinds).
+    """
+    with np.errstate(all="ignore"):
+        if kind not in ARGS:
+            return (FOLDS[kind](lift(x), axes),)
+        key = _order_key(kind, x)
+        index = np.expand_dims(np.argmax(key, axes[0]), axes[0])
+        value = np.take_along_axis(x, index, axes[0])
+        return value, index.astype(np.int64) + origin
+
+
+def combine(
+    kind: ReduceKind, total: tuple[Array, ...], part: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """Combine the partial results of two K blocks, the earlier one first."""
+    with np.errstate(all="ignore"):
+        if kind not in ARGS:
+            pair = np.stack([total[0], part[0]])
+            return (FOLDS[kind](pair, (0,))[0],)
+        old, new = _order_key(kind, total[0]), _order_key(kind, part[0])
+        better = new > old
+        if old.dtype.kind == "f":
+            better |= np.isnan(new) & ~np.isnan(old)
+        return tuple(np.where(better, b, a) for a, b in zip(total, part))
+
+
+def _order_key(kind: ReduceKind, x: Array) -> Array:
+    """Values whose first maximum (or first NaN) is the element wanted."""
+    key = operand(x)
+    if kind is ReduceKind.ARGMAX:
+        return key.astype(np.int8) if key.dtype == np.bool_ else key
+    return -key if key.dtype.kind == "f" else np.invert(key)

@@ -1,0 +1,200 @@
+"""What every rule needs: the program's tables in flat form, and checks of views.
+
+Rules raise InvalidProgram (HazardError, ResourceExhausted) with what was required and
+what was found; the walk adds the command and the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkore_jax import dtypes
+from vkore_jax.chips import Chip
+from vkore_jax.dtypes import DType
+from vkore_jax.errors import InvalidProgram
+from vkore_jax.isa import MicroProgram, Strategy, View, row_major
+from vkore_jax.isa.micro import MICRO_OPS
+from vkore_jax.program import Program
+
+_IOTA = MICRO_OPS["iota"].code
+
+
+class Context:
+    """A program and a chip, as the rules read them."""
+
+    def __init__(self, program: Program, chip: Chip) -> None:
+        self.program = program
+        self.chip = chip
+        self.sizes = [b.nbytes for b in program.buffers]
+        self.scratchpad_bytes = min(program.scratchpad_bytes, chip.scratchpad_bytes)
+        self.pad_align = chip.scratchpad_align_bytes
+
+    def registers(self, program: MicroProgram) -> list[DType]:
+        """Return the types of a micro-program's registers; raises when malformed."""
+        return program.types()
+
+    def view(self, v: View, what: str) -> None:
+        """Check that a view names a buffer, is well formed and in bounds."""
+        if v.buffer >= len(self.sizes):
+            raise InvalidProgram(
+                f"{what}: buffer {v.buffer} does not exist; the table has "
+                f"{len(self.sizes)}"
+            )
+        shape, strides = v.shape, v.strides
+        if len(shape) != len(strides):
+            raise InvalidProgram(
+                f"{what}: {len(shape)} extents but {len(strides)} strides"
+            )
+        low = high = v.offset
+        empty = False
+        for extent, stride in zip(shape, strides):
+            if extent < 1:
+                if extent < 0:
+                    raise InvalidProgram(f"{what}: extents {shape} must be >= 0")
+                empty = True
+            elif stride < 0:
+                low += (extent - 1) * stride
+            else:
+                high += (extent - 1) * stride
+        if empty:
+            return
+        if low < 0 or (high + 1) * v.dtype.itemsize > self.sizes[v.buffer]:
+            raise InvalidProgram(
+                f"{what}: view touches elements {low}..{high} of {v.dtype}, buffer "
+                f"{v.buffer} has {self.sizes[v.buffer]} bytes"
+            )
+
+    def whole(self, v: View, what: str) -> None:
+        """Check that a view is the dense view of a whole buffer."""
+        self.view(v, what)
+        size = v.dtype.itemsize
+        for extent in v.shape:
+            size *= extent
+        if v.offset or (v.strides != row_major(v.shape) and not v.is_contiguous):
+            raise InvalidProgram(
+                f"{what}: must be dense (offset 0, row-major), found offset "
+                f"{v.offset}, shape {v.shape}, strides {v.strides}"
+            )
+        if size != self.sizes[v.buffer]:
+            raise InvalidProgram(
+                f"{what}: must be the whole buffer {v.buffer} of "
+                f"{self.sizes[v.buffer]} bytes, found {size} bytes"
+            )
+
+    def dense(self, v: View, what: str) -> None:
+        """Check that a view is dense (it may be shorter than its buffer)."""
+        self.view(v, what)
+        if v.offset or not v.is_contiguous:
+            raise InvalidProgram(
+                f"{what}: must be dense (offset 0, row-major), found offset "
+                f"{v.offset}, shape {v.shape}, strides {v.strides}"
+            )
+
+    def index(self, v: View, what: str) -> None:
+        """Check that a view is one integer."""
+        self.view(v, what)
+        if v.size != 1 or not v.dtype.is_integer:
+            raise InvalidProgram(
+                f"{what}: must be one integer, found {v.dtype}{list(v.shape)}"
+            )
+
+    def scalar(self, v: View, dtype: DType, what: str) -> None:
+        """Check that a view is one element of a type."""
+        self.view(v, what)
+        if v.size != 1 or v.dtype is not dtype:
+            raise InvalidProgram(
+                f"{what}: must be one {dtype}, found {v.dtype}{list(v.shape)}"
+            )
+
+    def product(self, lhs: DType, rhs: DType, out: DType, strategy: Strategy) -> None:
+        """Check operand and result types of a contraction against the chip."""
+        need = MATRIX_NEEDS[strategy]
+        if need and need not in self.chip.matrix_dtypes:
+            raise InvalidProgram(
+                f"strategy {strategy.name} needs a matrix unit that multiplies {need}; "
+                f"chip {self.chip.name!r} takes {', '.join(self.chip.matrix_dtypes)}"
+            )
+        if strategy is Strategy.LANES:
+            fits = lhs is rhs and (lhs.kind == out.kind or _both_integers(lhs, out))
+            wanted = "operands of one type, a result of its kind"
+        elif strategy is Strategy.INT8:
+            fits = lhs is dtypes.I8 and rhs is dtypes.I8 and out.kind in "iuf"
+            wanted = "i8 operands and an integer or float result"
+        else:
+            fits = lhs.kind == rhs.kind == out.kind == "f"
+            fits = fits and lhs.bits <= 32 and rhs.bits <= 32
+            wanted = "float operands of at most 32 bits and a float result"
+        if not fits:
+            raise InvalidProgram(
+                f"strategy {strategy.name} takes {wanted}; found {lhs} x {rhs} -> {out}"
+            )
+
+
+MATRIX_NEEDS = {
+    Strategy.LANES: "",
+    Strategy.BF16X1: "bf16",
+    Strategy.BF16X3: "bf16",
+    Strategy.BF16X6: "bf16",
+    Strategy.INT8: "i8",
+}
+"""Element type that the systolic array must multiply for a strategy."""
+
+
+def _both_integers(a: DType, b: DType) -> bool:
+    return a.is_integer and b.is_integer
+
+
+def same(a: View, b: View, what: str) -> None:
+    """Check that two tensors have one dtype and shape."""
+    if a.shape != b.shape or a.dtype is not b.dtype:
+        raise InvalidProgram(
+            f"{what}: must have one dtype and shape, found {a.dtype}{list(a.shape)} "
+            f"and {b.dtype}{list(b.shape)}"
+        )
+
+
+def same_dtype(a: View, b: View, what: str) -> None:
+    """Check that two tensors have one dtype."""
+    if a.dtype is not b.dtype:
+        raise InvalidProgram(f"{what}: types must agree, found {a.dtype} and {b.dtype}")
+
+
+def lengths(rank: int, **fields: Sequence[int]) -> None:
+    """Check that per-axis fields have one entry for each axis."""
+    for name, value in fields.items():
+        if len(value) != rank:
+            raise InvalidProgram(
+                f"{name} must have {rank} entries, found {len(value)}: {tuple(value)}"
+            )
+
+
+def at_least(minimum: int, **fields: Sequence[int]) -> None:
+    """Check that every entry of the fields reaches a minimum."""
+    for name, value in fields.items():
+        if any(v < minimum for v in value):
+            raise InvalidProgram(
+                f"{name} must be at least {minimum}, found {tuple(value)}"
+            )
+
+
+def scalar_code(
+    program: MicroProgram,
+    inputs: Sequence[DType],
+    outputs: Sequence[DType],
+    what: str,
+) -> None:
+    """Check a combiner's or comparator's types; it has no element index.
+
+    Raises:
+        InvalidProgram: also when the code itself is malformed.
+    """
+    regs = program.types()
+    if program.inputs != tuple(inputs):
+        raise InvalidProgram(
+            f"{what}: inputs must be {tuple(inputs)}, found {program.inputs}"
+        )
+    found = tuple(regs[r] for r in program.outputs)
+    if found != tuple(outputs):
+        raise InvalidProgram(f"{what}: outputs must be {tuple(outputs)}, found {found}")
+    if any(i.code == _IOTA for i in program.insns):
+        raise InvalidProgram(f"{what}: iota has no meaning in scalar code")

@@ -202,7 +202,7 @@ class _Fuser:
 
     def _reaches(self, source: _Item, sinks: Iterable[_Item]) -> bool:
         """True when a path leads from `source` to one of the sinks (or may)."""
-        stack = [s for s in sinks if s.last > source.first]
+        stack = [s for s in sinks if s.last >= source.first]
         seen = set(stack)
         while stack:
             item = stack.pop()
@@ -211,7 +211,7 @@ class _Fuser:
             if len(seen) > MAX_SEARCH:
                 return True
             for p in item.preds:
-                if p not in seen and p.last > source.first:
+                if p not in seen and p.last >= source.first:
                     seen.add(p)
                     stack.append(p)
         return False

@@ -96,7 +96,7 @@ def test_deleted_array() -> None:
     array = put(np.ones(3))
     array.delete()
     with pytest.raises(RuntimeError, match="deleted"):
-        array + 1
+        jnp.sin(array)
 
 
 @pytest.mark.parametrize("computed", [False, True])
@@ -109,7 +109,7 @@ def test_donation(computed: bool) -> None:
     assert array.is_deleted()
     assert float(result.sum()) == 200
     with pytest.raises((RuntimeError, ValueError), match="deleted"):
-        array + 1
+        jnp.sin(array)
 
 
 def test_donation_leaves_views_alone() -> None:
@@ -125,7 +125,7 @@ def test_donation_leaves_views_alone() -> None:
 def test_donating_one_buffer_twice() -> None:
     step = jax.jit(lambda a, b: a + b, donate_argnums=0)
     array = put(np.ones(10, np.float32))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT.*donated"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"INVALID_ARGUMENT.*donated"):
         step(array, array).block_until_ready()
 
 

@@ -14,7 +14,8 @@ log = []
 x = jnp.arange(4.)
 @jax.jit
 def f(v):
-    jax.debug.callback(lambda t: log.append(('ordered', float(t))), v.sum(), ordered=True)
+    jax.debug.callback(
+        lambda t: log.append(('ordered', float(t))), v.sum(), ordered=True)
     jax.debug.callback(lambda t: log.append(('free', float(t))), v[1])
     jax.debug.print('sum {s}', s=v.sum())
     jax.debug.print('first {s}', s=v[0], ordered=True)
@@ -47,7 +48,8 @@ def body(c, _):
 jax.lax.scan(body, 0, None, length=3)
 jax.effects_barrier()
 jax.debug.print('eager {x}', x=x)
-err, _ = jax.jit(checkify.checkify(lambda v: (checkify.check(v[0] > 0, 'neg'), v)[1]))(x)
+checked = checkify.checkify(lambda v: (checkify.check(v[0] > 0, 'neg'), v)[1])
+err, _ = jax.jit(checked)(x)
 assert 'neg' in err.get()
 
 # A wrong shape is found out.

@@ -70,7 +70,8 @@ def test_several_devices() -> None:
         w = jax.device_put(z * 2, d[3])
         z.delete(); y.delete()
         assert w.tolist() == [2, 4, 6, 8]
-        h = jax.device_put(w, jax.sharding.SingleDeviceSharding(d[1], memory_kind='pinned_host'))
+        pinned = jax.sharding.SingleDeviceSharding(d[1], memory_kind='pinned_host')
+        h = jax.device_put(w, pinned)
         assert h.tolist() == [2, 4, 6, 8] and used(1) == 0
 
         P = jax.sharding.PartitionSpec
@@ -79,7 +80,8 @@ def test_several_devices() -> None:
         parts = jax.device_put(np.arange(8.), s)
         assert [p.device for p in parts.addressable_shards] == d
         assert np.asarray(parts).tolist() == list(range(8))
-        everywhere = jax.device_put(np.arange(8.), jax.sharding.NamedSharding(mesh, P()))
+        whole = jax.sharding.NamedSharding(mesh, P())
+        everywhere = jax.device_put(np.arange(8.), whole)
         assert jax.device_put(everywhere, d[1]).devices() == {d[1]}
         try: jax.jit(lambda a: a * 2)(parts)
         except jax.errors.JaxRuntimeError as e:

@@ -80,7 +80,8 @@ def test_memory_stays_flat() -> None:
             global big
             for _ in range(n): big = g(big)
             float(big[0, 0])
-        loop(100); before = rss(); loop(1000); assert rss() - before < 20, rss() - before
+        loop(100); before = rss(); loop(1000)
+        assert rss() - before < 20, rss() - before
         # Arrays that come from the host and are never computed with.
         h = np.ones((256, 1024), np.float32)
         for _ in range(300): jax.device_put(h)

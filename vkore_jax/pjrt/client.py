@@ -165,9 +165,9 @@ class Hooks:
         device_id: int,
         copy: bool,
     ) -> inner.Array:
-        return self._any_client(device_id).adopt(
-            block, pjrt_type, shape, device_id, copy
-        )
+        """Make an inner array of host bytes; see `InnerClient.adopt`."""
+        client = self._any_client(device_id)
+        return client.adopt(block, pjrt_type, shape, device_id, copy)
 
     def copy_array(self, array: inner.Array) -> inner.Array:
         return self._any_client(0).copy(array)

@@ -8,7 +8,7 @@ synchronously: an array that exists is complete.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import jax
@@ -24,6 +24,8 @@ Array = Any
 
 Execute = Callable[[list[Array]], list[Array]]
 
+_MAX_RECIPES = 4096
+
 
 class InnerClient:
     """A private XLA:CPU client with one device per emulated chip."""
@@ -34,6 +36,7 @@ class InnerClient:
         )
         self.devices: list[Any] = list(self.client.devices())
         self._shardings = [jax.sharding.SingleDeviceSharding(d) for d in self.devices]
+        self._recipes: dict[tuple[int, tuple[int, ...], int], Any] = {}
 
     def compile(
         self,
@@ -123,30 +126,27 @@ class InnerClient:
             device_id: inner device.
             copy: own the memory rather than alias the block.
         """
-        # A token is passed as a boolean scalar, as JAX itself does.
-        dtype = np.dtype(bool)
-        if pjrt_type != TOKEN_TYPE:
-            dtype = dtypes.by_pjrt(pjrt_type).numpy
-        aval = _aval(pjrt_type, shape)
-        if 0 in shape:
-            values = np.empty(shape, dtype)
-        else:
-            values = np.frombuffer(block, np.uint8).view(dtype).reshape(shape)
-        return self._put(aval, values, device_id, copy)
+        key = (pjrt_type, shape, device_id)
+        recipe = self._recipes.get(key)
+        if recipe is None:
+            recipe = self._recipe(*key)
+            if len(self._recipes) >= _MAX_RECIPES:
+                self._recipes.clear()
+            self._recipes[key] = recipe
+        aval, dtype, sharding, devices = recipe
+        values = np.ndarray(shape, dtype, block)
+        return _jax.batched_device_put(aval, sharding, [values], devices, True, copy)
 
     def copy(self, array: Array) -> Array:
         """Return an array with the same contents in memory of its own."""
-        device_id = next(iter(array.sharding.device_set)).id
-        return self._put(array.aval, np.asarray(array), device_id, True)
-
-    def _put(self, aval: Any, values: Any, device_id: int, copy: bool) -> Array:
+        (device,) = array.sharding.device_set
         return _jax.batched_device_put(
-            aval,
-            self._shardings[device_id],
-            [values],
-            [self.devices[device_id]],
-            force_copy=copy,
+            array.aval, array.sharding, [np.asarray(array)], [device], True, True
         )
+
+    def _recipe(self, pjrt_type: int, shape: tuple[int, ...], device_id: int) -> Any:
+        aval = _aval(pjrt_type, shape)
+        return aval, aval.dtype, self._shardings[device_id], [self.devices[device_id]]
 
 
 def unpack(array: Array) -> bytes:
@@ -160,9 +160,8 @@ def inner_client(num_devices: int) -> InnerClient:
     return InnerClient(num_devices)
 
 
-@lru_cache(maxsize=4096)
 def _aval(pjrt_type: int, shape: tuple[int, ...]) -> Any:
-    dtype = np.dtype(bool)
+    dtype = np.dtype(bool)  # a token is passed as a boolean scalar, as JAX itself does
     if pjrt_type != TOKEN_TYPE:
         dtype = dtypes.by_pjrt(pjrt_type).numpy
     return ShapedArray(shape, dtype)

@@ -1,4 +1,4 @@
-"""The C API table: versions, slots, sizes.  Field offsets are asserted by the compiler."""
+"""The C API table: versions, slots, sizes (the compiler asserts field offsets)."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Hooks:
         program = backend.compile_artifact(
             code, chip=config.chip, options=decoded, inner=self._client(config)
         )
-        return executable.describe(program, decoded)
+        return executable.describe(program, decoded, self._client(config))
 
     def deserialize(
         self, config: ClientConfig, data: bytes, overridden: bytes
@@ -146,7 +146,7 @@ class Hooks:
         program = backend.load_program(
             code, chip=config.chip, options=decoded, inner=self._client(config)
         )
-        return executable.describe(program, decoded)
+        return executable.describe(program, decoded, self._client(config))
 
     def serialize(self, loaded: executable.Loaded) -> bytes:
         return executable.pack(loaded.options, loaded.program.serialize())

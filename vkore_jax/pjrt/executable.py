@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vkore_jax.errors import InvalidProgram
 from vkore_jax.pjrt.artifact import TensorSpec
 from vkore_jax.pjrt.backend import LoadedProgram
-from vkore_jax.pjrt.inner import Execute
+from vkore_jax.pjrt.inner import Array, Execute, InnerClient
 from vkore_jax.pjrt.options import CompileOptions, encode_assignment
 
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
@@ -26,6 +26,7 @@ class Loaded:
 
     program: LoadedProgram
     execute: Execute
+    token: Array | None
     name: str
     fingerprint: str
     options: bytes
@@ -39,11 +40,15 @@ class Loaded:
     consumed: tuple[int, ...]
 
 
-def describe(program: LoadedProgram, options: CompileOptions) -> Loaded:
+def describe(
+    program: LoadedProgram, options: CompileOptions, inner: InnerClient
+) -> Loaded:
     """Collect what the bridge needs to know of a program."""
+    ordered = any(spec.is_token for spec in program.params)
     return Loaded(
         program=program,
         execute=program.execute,
+        token=inner.token(options.device_id) if ordered else None,
         name=program.name,
         fingerprint=program.fingerprint,
         options=options.serialized,

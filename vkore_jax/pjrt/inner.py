@@ -137,6 +137,10 @@ class InnerClient:
         values = np.ndarray(shape, dtype, block)
         return _jax.batched_device_put(aval, sharding, [values], devices, True, copy)
 
+    def token(self, device_id: int) -> Array:
+        """Return the scalar that engines get for an ordering token."""
+        return self.adopt(bytes(1), TOKEN_TYPE, (), device_id, True)
+
     def copy(self, array: Array) -> Array:
         """Return an array with the same contents in memory of its own."""
         (device,) = array.sharding.device_set

@@ -118,6 +118,7 @@ typedef struct {
     atomic_int refs;
     PyObject *program; /* the Python object that lazy queries go to */
     PyObject *execute; /* callable: list of inner arrays -> list of inner arrays */
+    PyObject *token;   /* inner array that stands for any token argument, or None */
     PJRT_Device *device;
     vk_signature params, results;
     bool *donated, *consumed; /* per parameter: for JAX; for the inner executable */

@@ -59,7 +59,9 @@ static PyObject *gather(const vk_program *program, PJRT_Buffer *const *inputs,
          * caller donates and no view of the bytes exists. */
         bool fresh = program->consumed[i] && !(donate && donate[i] && !buffer->external);
         PyObject *array = buffer->array;
-        if (array != NULL && !fresh)
+        if (program->params.specs[i].type == VK_TYPE_TOKEN)
+            array = Py_NewRef(program->token); /* JAX passes pred[0]: no value in it */
+        else if (array != NULL && !fresh)
             Py_INCREF(array); /* the GIL and the caller keep it where it is */
         else
             array = vk_buffer_array(buffer, fresh);

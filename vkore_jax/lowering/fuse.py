@@ -38,7 +38,6 @@ from vkore_jax.lowering.space import (
     Space,
     axis_spans,
     covers,
-    merged,
     node_shape,
     region_size,
     source_region,
@@ -119,13 +118,18 @@ def group_of(
 class _Item:
     """A future command: a group that may still grow, or any other node."""
 
-    __slots__ = ("first", "last", "members", "preds", "space")
+    __slots__ = ("first", "inside", "insns", "last", "members", "outs", "preds", "space")
 
-    def __init__(self, order: int, node: Node, space: Space | None) -> None:
+    def __init__(self, order: int, space: Space | None) -> None:
         self.first = self.last = order
-        self.members = [node]
+        self.members: list[Node] = []
         self.space = space
         self.preds: set[_Item] = set()
+        self.inside: dict[Value, int] = {}
+        """How often members read each member's result."""
+        self.outs: set[Value] = set()
+        """Results that others read as well (as far as known)."""
+        self.insns = 0
 
 
 class _Fuser:
@@ -153,11 +157,9 @@ class _Fuser:
                 space = Space.empty(math.prod(node_shape(node)))
                 if not space.place(node, space.full, self.views):
                     raise InternalError(f"{node.loc}: node has no iteration space")
-            home = _Item(self.order, node, space)
+            home = _Item(self.order, space)
             self.items[home] = None
-        else:
-            home.members.append(node)
-            home.last = self.order
+        self._append(home, node)
         # Joining has renamed items: look the operands' up again.
         home.preds |= {self.item_of[r] for r in reads if r in self.item_of}
         home.preds.discard(home)
@@ -167,6 +169,20 @@ class _Fuser:
             self.effect = home
         for value in node.results:
             self.item_of[value] = home
+
+    def _append(self, item: _Item, node: Node) -> None:
+        item.members.append(node)
+        item.last = self.order
+        if item.space is None:
+            return
+        for value in node.operands:
+            root = self.views.root(value)
+            if root in item.space.regions:
+                item.inside[root] = item.inside.get(root, 0) + 1
+                if item.inside[root] == self.uses[root]:
+                    item.outs.discard(root)
+        item.outs.update(v for v in node.results if self.uses.get(v, 0))
+        item.insns += _insns(node)
 
     def _reads(self, node: Node) -> set[Value]:
         """Return the owners that a node reads, its nested graphs included."""
@@ -182,7 +198,7 @@ class _Fuser:
         if isinstance(node, Gemm):
             return None
         near = [p for p in preds if p.space is not None]
-        near.sort(key=lambda p: (not self._has_gemm(p), -p.last))
+        near.sort(key=lambda p: (p.space.gemm is None, -p.last))
         for item in near:
             if self._reaches(item, preds - {item}):
                 continue
@@ -196,9 +212,6 @@ class _Fuser:
                     preds = self._merge(item, other, node, preds)
             return item
         return None
-
-    def _has_gemm(self, item: _Item) -> bool:
-        return any(isinstance(n, Gemm) for n in item.members)
 
     def _reaches(self, source: _Item, sinks: Iterable[_Item]) -> bool:
         """True when a path leads from `source` to one of the sinks (or may)."""
@@ -225,6 +238,7 @@ class _Fuser:
             return None
         size = math.prod(node_shape(node))
         space = item.space
+        needs = (item.insns + _insns(node), len(item.outs) + len(node.results))
         candidates: list[Region] = []
         for value in node.operands:
             region = space.regions.get(self.views.root(value))
@@ -234,27 +248,24 @@ class _Fuser:
             candidates.append(space.full)
         for region in dict.fromkeys(candidates):
             trial = space.copy()
-            if trial.place(node, region, self.views) and self._room(
-                [*item.members, node], trial
-            ):
+            if trial.place(node, region, self.views) and self._room(trial, *needs):
                 return trial
         if size > space.total and self._all_read_by(item, node):
             grown = self._grown(space, node, size)
-            if grown is not None and self._room([*item.members, node], grown):
+            if grown is not None and self._room(grown, *needs):
                 return grown
         return None
 
     def _all_read_by(self, item: _Item, node: Node) -> bool:
         """True when nobody but the node will read what the group leaves."""
-        inside: dict[Value, int] = {}
-        for member in (*item.members, node):
-            for value in member.operands:
-                root = self.views.root(value)
-                inside[root] = inside.get(root, 0) + 1
+        if len(item.outs) > len(node.operands):
+            return False
+        reads: dict[Value, int] = {}
+        for value in node.operands:
+            root = self.views.root(value)
+            reads[root] = reads.get(root, 0) + 1
         return all(
-            self.uses.get(v, 0) == inside.get(v, 0)
-            for member in item.members
-            for v in member.results
+            self.uses[v] == item.inside.get(v, 0) + reads.get(v, 0) for v in item.outs
         )
 
     def _grown(self, space: Space, node: Node, size: int) -> Space | None:
@@ -283,7 +294,7 @@ class _Fuser:
         assert item.space is not None and other.space is not None  # noqa: S101
         if len(item.members) + len(other.members) > MAX_MEMBERS:
             return preds
-        if self._has_gemm(item) and self._has_gemm(other):
+        if item.space.gemm is not None and other.space.gemm is not None:
             return preds
         between = (item.preds | other.preds) - {item, other}
         if self._reaches(item, [other]) or self._reaches(other, [item]):
@@ -310,16 +321,22 @@ class _Fuser:
                 continue
             trial = item.space.copy()
             # The node is placed again so that the join is checked element by element.
-            del trial.placed[node]
-            for v in node.results:
-                del trial.regions[v]
-            members = self._interleaved(item.members, other.members)
+            trial.remove(node)
             if (
                 trial.join(moved)
                 and trial.place(node, item.space.placed[node], self.views)
-                and self._room([*members, node], trial)
+                and self._room(
+                    trial,
+                    item.insns + other.insns + _insns(node),
+                    len(item.outs | other.outs) + len(node.results),
+                )
             ):
-                item.space, item.members = trial, members
+                item.space = trial
+                # The groups do not depend on each other: any order is right.
+                item.members += other.members
+                item.inside.update(other.inside)
+                item.outs |= other.outs
+                item.insns += other.insns
                 item.preds |= other.preds
                 item.preds.discard(item)
                 item.preds.discard(other)
@@ -336,84 +353,47 @@ class _Fuser:
                 return preds - {other}
         return preds
 
-    def _interleaved(self, a: Sequence[Node], b: Sequence[Node]) -> list[Node]:
-        """Members of independent groups one after the other: any order is right."""
-        if self._has_order(b):
-            return [*b, *a]
-        return [*a, *b]
-
-    def _has_order(self, members: Sequence[Node]) -> bool:
-        return any(isinstance(n, Gemm) for n in members)
-
     # ------------------------------------------------------------------ room
 
-    def _room(self, members: Sequence[Node], space: Space) -> bool:
+    def _room(self, space: Space, insns: int, outs: int) -> bool:
         """True when the smallest useful block of a group fits the memories."""
-        views = self.views
-        made = {v for n in members for v in n.results}
-        loads: dict[tuple[object, ...], int] = {}
-        lock = locked_region(members, space, views)
-        if lock is None:
+        chip = self.chip
+        if insns > chip.vec_max_insns:
             return False
-        axes = space.axes()
-        inner = axes[-1] if axes else (1, 1)
-        columns = (1, 1)
-        gemm = next((n for n in members if isinstance(n, Gemm)), None)
+        if len(space.loads) + outs > chip.vec_max_operands - 8:
+            return False
+        lock, axes, gemm = space.lock(), space.axes(), space.gemm
+        wide = [axes[-1]] if axes else []
+        used = sums = 0
         if gemm is not None:
-            n = gemm.result.shape[-1]
-            columns = (1, n)
+            n = (1, gemm.result.shape[-1])
+            wide.append(n)
+            columns = n[1] if covers(lock, *n) else 8
+            used += 64 * 8 + 8 * columns * gemm.operands[1].dtype.itemsize
+        sizes: dict[Region, int] = {}
 
         def block(region: Region) -> int:
-            size = 1
-            for low, high in axes:
-                if not covers(region, low, high):
-                    continue
-                extent = high // low
-                if covers(lock, low, high):
-                    size *= extent
-                elif (low, high) in (inner, columns):
-                    size *= min(extent, 8)
+            size = sizes.get(region)
+            if size is None:
+                size = 1
+                for axis in axes:
+                    if covers(region, *axis):
+                        extent = axis[1] // axis[0]
+                        if covers(lock, *axis):
+                            size *= extent
+                        elif axis in wide:
+                            size *= min(extent, 8)
+                sizes[region] = size
             return size
 
-        used = sums = stored = 0
-        for node in members:
-            for value in node.operands:
-                access = views[value]
-                if access.value in made:
-                    continue
-                spans = axis_spans(node_shape(node), space.placed[node])
-                if spans is None:
-                    return False
-                if isinstance(node, Gemm):
-                    rows = 8 * 8 * access.value.dtype.itemsize
-                    loads[(access,)] = rows
-                    if node.operands[1] is value and covers(lock, 1, columns[1]):
-                        loads[(access,)] = 8 * columns[1] * access.value.dtype.itemsize
-                    continue
-                region = source_region(access, spans)
-                key = (access.value, access.offset, region)
-                loads[key] = 2 * block(region) * access.value.dtype.itemsize
+        for value, region in space.regions.items():
+            used += block(region) * value.dtype.itemsize
+        for access, region in space.loads.items():
+            used += 2 * block(region) * access.value.dtype.itemsize
+        for node in space.contractions:
             for value in node.results:
-                size = block(space.regions[value])
-                if not isinstance(node, Vec):
-                    sums += size * max(4, value.dtype.itemsize)
-                used += size * value.dtype.itemsize
-                stored += self.uses.get(value, 0) > 0
-        if used + sum(loads.values()) > self.chip.scratchpad_bytes * 3 // 4:
-            return False
-        if sums > self.chip.accumulator_bytes:
-            return False
-        limit = self.chip.vec_max_operands
-        outs = sum(1 for v in made if self._leaves(v, members))
-        insns = sum(len(n.program.insns) for n in members if isinstance(n, Vec))
-        return len(loads) + outs <= limit - 8 and insns <= self.chip.vec_max_insns
-
-    def _leaves(self, value: Value, members: Sequence[Node]) -> bool:
-        """True when somebody outside the members reads a value (so far unknown: yes)."""
-        inside = sum(
-            1 for n in members for v in n.operands if self.views.root(v) is value
-        )
-        return self.uses.get(value, 0) > inside
+                sums += block(space.regions[value]) * max(4, value.dtype.itemsize)
+        return used <= chip.scratchpad_bytes * 3 // 4 and sums <= chip.accumulator_bytes
 
     # ------------------------------------------------------------------ emission
 
@@ -445,17 +425,7 @@ class _Fuser:
         if item.space is None:
             return item.members[0]
         members = in_order(item.members, self.views)
-        inside: dict[Value, int] = {}
-        for member in members:
-            for value in member.operands:
-                root = self.views.root(value)
-                inside[root] = inside.get(root, 0) + 1
-        results = [
-            v
-            for member in members
-            for v in member.results
-            if self.uses.get(v, 0) > inside.get(v, 0)
-        ]
+        results = [v for m in members for v in m.results if v in item.outs]
         return group_of(members, item.space, self.views, results)
 
 
@@ -494,61 +464,14 @@ def in_order(members: Sequence[Node], views: Views) -> list[Node]:
     return out
 
 
+def _insns(node: Node) -> int:
+    return len(node.program.insns) if isinstance(node, Vec) else 0
+
+
 def _has_effect(node: Node) -> bool:
     if isinstance(node, HostCall):
         return node.effect
     return any(_has_effect(n) for g in node.graphs for n in g.nodes)
-
-
-def locked_region(members: Sequence[Node], space: Space, views: Views) -> Region | None:
-    """Return what no block may cut: what is reduced and then read along the same axes.
-
-    Reductions whose results are only read without the reduced axes may run along the
-    K axis instead; all of those must agree on it, else they are locked as well.
-    """
-    after: dict[Value, tuple[Region, ...]] = {}
-    locked: list[tuple[int, int]] = []
-    open_: list[Region] = []
-    gemm = any(isinstance(n, Gemm) for n in members)
-    for node in in_order(members, views):
-        region = space.placed[node]
-        past: list[Region] = []
-        for value in node.operands:
-            past += after.get(views.root(value), ())
-        for hole in past:
-            if all(covers(region, *i) for i in hole):
-                locked += hole
-        if isinstance(node, Reduce):
-            spans = axis_spans(node_shape(node), region)
-            if spans is None:
-                return None
-            hole = merged([s[:2] for a in node.axes for s in spans[a]])
-            past.append(hole)
-            open_.append(hole)
-            if gemm:
-                locked += hole
-        unique = tuple(dict.fromkeys(past))
-        for value in node.results:
-            after[value] = unique
-    lock = merged_union(locked)
-    left = [h for h in dict.fromkeys(open_) if not all(covers(lock, *i) for i in h)]
-    if len(left) > 1:
-        left.sort(key=region_size, reverse=True)
-        for hole in left[1:]:
-            locked += hole
-        lock = merged_union(locked)
-    return lock
-
-
-def merged_union(intervals: Iterable[tuple[int, int]]) -> Region:
-    """Return the union of intervals that may overlap."""
-    out: list[tuple[int, int]] = []
-    for low, high in sorted(intervals):
-        if out and low <= out[-1][1]:
-            out[-1] = (out[-1][0], max(out[-1][1], high))
-        else:
-            out.append((low, high))
-    return tuple(out)
 
 
 def split(group: FusedGroup, views: Views) -> Sequence[FusedGroup]:
@@ -561,13 +484,7 @@ def split(group: FusedGroup, views: Views) -> Sequence[FusedGroup]:
     late = {views.root(v) for n in parts[1] for v in n.operands}
     made: list[FusedGroup] = []
     for part in parts:
-        space = Space(
-            group.space.total,
-            {1, group.space.total},
-            {},
-            {},
-            set(),
-        )
+        space = Space.empty(group.space.total)
         for node in part:
             region = group.space.placed[node]
             if not space.place(node, region, views):

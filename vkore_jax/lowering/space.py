@@ -10,8 +10,8 @@ the rule: a cut is made only where some node needs one, so groups have low rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from vkore_jax.lowering.access import Access, Views
 from vkore_jax.lowering.ir import Gemm, Node, Reduce, Shape, Value, Vec
@@ -39,6 +39,17 @@ def merged(intervals: Sequence[Interval]) -> Region:
             continue
         if out and out[-1][1] == low:
             out[-1] = (out[-1][0], high)
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
+def union(intervals: Iterable[Interval]) -> Region:
+    """Return the union of intervals that may overlap."""
+    out: list[Interval] = []
+    for low, high in sorted(intervals):
+        if out and low <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], high))
         else:
             out.append((low, high))
     return tuple(out)
@@ -95,18 +106,41 @@ def node_shape(node: Node) -> Shape:
 
 @dataclass
 class Space:
-    """Cuts, regions and the intervals that no later node may cut."""
+    """The iteration space of a group, and what its memory needs follow from.
+
+    Attributes:
+        total: elements of the whole space.
+        cuts: boundaries between axes.
+        regions: where the values that the group computes live.
+        placed: where its nodes iterate.
+        solids: intervals that must remain one axis.
+        loads: what Vec and Reduce nodes read from DRAM, and the region of the read.
+        contractions: Gemm and Reduce nodes, whose results leave the accumulators.
+        after: the reduced regions behind each value.
+        locked: intervals that are reduced and then read along again.
+        opened: all reduced regions; they may run along the K axis if not locked.
+    """
 
     total: int
     cuts: set[int]
-    regions: dict[Value, Region]
-    placed: dict[Node, Region]
-    solids: set[Interval]
+    regions: dict[Value, Region] = field(default_factory=dict)
+    placed: dict[Node, Region] = field(default_factory=dict)
+    solids: set[Interval] = field(default_factory=set)
+    loads: dict[Access, Region] = field(default_factory=dict)
+    contractions: list[Node] = field(default_factory=list)
+    after: dict[Value, tuple[Region, ...]] = field(default_factory=dict)
+    locked: set[Interval] = field(default_factory=set)
+    opened: set[Region] = field(default_factory=set)
 
     @staticmethod
     def empty(total: int) -> Space:
         """Return the space of `total` elements without nodes."""
-        return Space(total, {1, total}, {}, {}, set())
+        return Space(total, {1, total})
+
+    @property
+    def gemm(self) -> Gemm | None:
+        """The first matrix product of the group."""
+        return next((n for n in self.contractions if isinstance(n, Gemm)), None)
 
     @property
     def full(self) -> Region:
@@ -126,6 +160,11 @@ class Space:
             dict(self.regions),
             dict(self.placed),
             set(self.solids),
+            dict(self.loads),
+            list(self.contractions),
+            dict(self.after),
+            set(self.locked),
+            set(self.opened),
         )
 
     def place(self, node: Node, region: Region, views: Views) -> bool:
@@ -162,14 +201,65 @@ class Space:
             return False
         self.cuts |= cuts
         self.solids |= solids
-        self.placed[node] = region
-        for value in node.results:
-            self.regions[value] = region
-        if isinstance(node, Reduce):
-            holes = [s[:2] for a in node.axes for s in spans[a]]
-            for value in node.results:
-                self.regions[value] = without(region, holes)
+        self._record(node, region, spans, accesses)
         return True
+
+    def _record(
+        self,
+        node: Node,
+        region: Region,
+        spans: list[list[Span]],
+        accesses: Sequence[Access],
+    ) -> None:
+        """Note what a placed node adds to the group."""
+        self.placed[node] = region
+        made = region
+        past = dict.fromkeys(
+            hole for a in accesses for hole in self.after.get(a.value, ())
+        )
+        for hole in past:
+            if all(covers(region, *i) for i in hole):
+                self.locked.update(hole)
+        if not isinstance(node, Gemm):
+            for a in accesses:
+                if a.value not in self.regions:
+                    self.loads[a] = source_region(a, spans)
+        if isinstance(node, Reduce):
+            hole = merged([s[:2] for a in node.axes for s in spans[a]])
+            made = without(region, hole)
+            past[hole] = None
+            self.opened.add(hole)
+            if self.gemm is not None:
+                # The K axis is the product's.
+                self.locked.update(hole)
+        if not isinstance(node, Vec):
+            self.contractions.append(node)
+        for value in node.results:
+            self.regions[value] = made
+            if past:
+                self.after[value] = tuple(past)
+
+    def remove(self, node: Node) -> None:
+        """Take back a node whose results nobody in the group reads yet."""
+        del self.placed[node]
+        for value in node.results:
+            del self.regions[value]
+            self.after.pop(value, None)
+        if node in self.contractions:
+            self.contractions.remove(node)
+
+    def lock(self) -> Region:
+        """Return what no block may cut.
+
+        Reductions whose results are only read without the reduced axes may run along
+        the K axis; all of those must agree on it, else they are locked as well.
+        """
+        lock = union(self.locked)
+        left = [h for h in self.opened if not all(covers(lock, *i) for i in h)]
+        if len(left) < 2:
+            return lock
+        left.sort(key=lambda h: (-region_size(h), h))
+        return union([*lock, *(i for h in left[1:] for i in h)])
 
     def _admits(self, cuts: set[int], solids: set[Interval]) -> bool:
         order = sorted(self.cuts | cuts)
@@ -215,6 +305,11 @@ class Space:
             {v: moved(r) for v, r in self.regions.items()},
             {n: moved(r) for n, r in self.placed.items()},
             solids,
+            {a: moved(r) for a, r in self.loads.items()},
+            list(self.contractions),
+            {v: tuple(moved(h) for h in past) for v, past in self.after.items()},
+            {j for i in self.locked for j in moved((i,))},
+            {moved(h) for h in self.opened},
         )
         return made if made._admits(set(), set()) else None
 
@@ -226,6 +321,13 @@ class Space:
         self.solids |= other.solids
         self.regions.update(other.regions)
         self.placed.update(other.placed)
+        self.loads.update(other.loads)
+        self.contractions += other.contractions
+        self.after.update(other.after)
+        self.locked |= other.locked
+        self.opened |= other.opened
+        if self.gemm is not None:
+            self.locked.update(i for hole in self.opened for i in hole)
         return True
 
 

@@ -7,6 +7,7 @@ reads is complete when the stage runs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -184,6 +185,10 @@ class StageBuilder:
             buckets.setdefault(key, []).append(node)
         order = sorted(buckets)
         home = {n: key for key in order for n in buckets[key]}
+        self.readers: dict[Value, set[Any]] = defaultdict(set)
+        for node in self.group.members:
+            for value in node.operands:
+                self.readers[self.views.root(value)].add(home[node])
         for key in order:
             nodes, phase = buckets[key], key[0]
             if isinstance(nodes[0], Vec):
@@ -312,13 +317,7 @@ class StageBuilder:
                 node.results, build.inline(node.program, regs, axes), strict=True
             ):
                 register[value] = reg
-        readers = {
-            root
-            for node in self.group.members
-            if home[node] != here
-            for root in (self.views.root(v) for v in node.operands)
-        }
-        outs = [v for v in register if v in self.stored or v in readers]
+        outs = [v for v in register if v in self.stored or self.readers[v] - {here}]
         program, kept = build.finish([register[v] for v in outs])
         tiles = tuple(self._value_tile(v) for v in outs)
         stage = isa.Vec(tuple(ins[i] for i in kept), tiles, program, phase)

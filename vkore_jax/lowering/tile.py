@@ -64,16 +64,16 @@ class _Tiler:
         choices: list[int | None] = [None, *build.k_candidates()]
         if build.gemms and build.k_extent > 1:
             choices = [None, K]
-        plans = [build.build(k) for k in choices]
-        if all(self._small_programs(p) for p in plans):
-            for comfortable in (True, False):
-                for plan in plans:
-                    made = Blocking(plan, self.chip).solve(comfortable)
-                    if made is not None:
-                        return [_emit(group, plan, made, self.chip)]
+        plans: dict[int | None, StagePlan] = {}
+        for comfortable in (True, False):
+            for k in choices:
+                plan = plans.get(k) or plans.setdefault(k, build.build(k))
+                made = Blocking(plan, self.chip).solve(comfortable)
+                if made is not None and self._small_programs(plan):
+                    return [_emit(group, plan, made, self.chip)]
         halves = self.split(group)
         if not halves:
-            raise self._too_big(group, plans[-1])
+            raise self._too_big(group, plans[choices[-1]])
         return [node for half in halves for node in self.group(half)]
 
     def _small_programs(self, plan: StagePlan) -> bool:

@@ -111,12 +111,11 @@ class Checkpoints:
         }
         return self._restore("state", ocp.args.StandardRestore(template))
 
-    def resume(self, template: TrainState, identity: dict[str, Any]) -> TrainState:
-        """Return the newest state, on the device.
+    def require_identity(self, identity: dict[str, Any]) -> None:
+        """Check that the newest checkpoint belongs to a run with the same numbers.
 
         Raises:
-            ConfigError: no checkpoint, or it belongs to a run with other numbers; the
-                message lists the differing keys.
+            ConfigError: no checkpoint, or another run's; lists the differing keys.
         """
         step = self._require_step()
         if differing := differing_keys(self.identity(), identity):
@@ -125,6 +124,13 @@ class Checkpoints:
                 f"cannot resume {self.path} at step {step}: the configuration "
                 f"differs in\n  {listed}\nUse the same options, or another --out."
             )
+
+    def restore(self, template: TrainState) -> TrainState:
+        """Return the newest state, on the device.
+
+        Raises:
+            ConfigError: no checkpoint, or one that does not fit the template.
+        """
         return from_host(template, self.arrays())
 
     def _require_step(self) -> int:

@@ -60,12 +60,14 @@ def train(preset: str, config: TrainConfig) -> int:
         flush=True,
     )
 
-    state = init_state(config)
-    train_step, eval_step = make_train_step(config), make_eval_step(config)
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(Checkpoints(run, config.keep_checkpoints))
         if config.resume:
-            state = checkpoints.resume(state, identity)
+            checkpoints.require_identity(identity)
+        state = init_state(config)
+        if config.resume:
+            state = checkpoints.restore(state)
+        train_step, eval_step = make_train_step(config), make_eval_step(config)
         first = int(state.step)
         last = min(config.steps, first + (config.stop_after or config.steps))
         metrics = report.Metrics(run / "metrics.jsonl", keep_until=first)

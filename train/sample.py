@@ -6,6 +6,7 @@ One jitted step of fixed shape writes one token: the whole window is computed ag
 without a cache, so a single program serves every length.
 """
 
+import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ class SampleConfig:
     tokenizer: Path | None = None  # llama2.c only; None: the tok*.bin beside the file
 
 
+@functools.lru_cache(maxsize=4)
 def make_next_token(config: ModelConfig) -> NextToken:
     """Build `next(params, window (1, t) int32, at, key, temperature) -> id ()`.
 

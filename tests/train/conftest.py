@@ -1,11 +1,13 @@
 """A small text and a tiny model, for tests that run in seconds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from train import corpus, run
+from train.config import SESSION_FIELDS, TrainConfig, flatten
 from train.tokenizer import SEPARATOR
 
 TINY = (
@@ -33,10 +35,26 @@ def tiny_args(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 @pytest.fixture(scope="session")
-def run_tiny(tiny_args: list[str]) -> Callable[..., int]:
-    """Train in this process: run_tiny("--steps", 8, ...) -> exit status."""
+def run_tiny(tiny_args: list[str]) -> Iterator[Callable[..., int]]:
+    """Train in this process: run_tiny("--steps", 8, ...) -> exit status.
 
-    def go(*args: object) -> int:
-        return run.main([*tiny_args, *map(str, args)])
+    Runs that differ in nothing a step depends on share one compiled step: here,
+    compilation is nearly all of a run's time.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("make_train_step", "make_eval_step"):
+            patch.setattr(run, name, _shared(getattr(run, name)))
+        yield lambda *args: run.main([*tiny_args, *map(str, args)])
 
-    return go
+
+def _shared(make: Callable[[TrainConfig], Any]) -> Callable[[TrainConfig], Any]:
+    made: dict[str, Any] = {}
+
+    def look_up(config: TrainConfig) -> Any:
+        numbers = {k: v for k, v in flatten(config).items() if k not in SESSION_FIELDS}
+        key = repr(sorted((k, v) for k, v in numbers.items() if k != "overfit"))
+        if key not in made:
+            made[key] = make(config)
+        return made[key]
+
+    return look_up

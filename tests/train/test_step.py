@@ -1,6 +1,7 @@
 """The training step: it learns, accumulates, clips and follows its schedule."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -30,7 +31,7 @@ def batch() -> np.ndarray:
 
 
 def test_a_tiny_batch_is_learnt_by_heart(batch: np.ndarray) -> None:
-    state, step = init_state(CONFIG), make_train_step(CONFIG)
+    state, step = init_state(CONFIG), compiled_step(CONFIG)
     losses = []
     for _ in range(CONFIG.steps):
         state, metrics = step(state, batch)
@@ -42,8 +43,12 @@ def test_a_tiny_batch_is_learnt_by_heart(batch: np.ndarray) -> None:
     assert after < losses[-1] + 0.02
 
 
+# Compiled once: the configuration is frozen, the step is pure.
+compiled_step = functools.cache(make_train_step)
+
+
 def one_step(config: TrainConfig, batch: np.ndarray) -> tuple[TrainState, object]:
-    return make_train_step(config)(init_state(config), batch)
+    return compiled_step(config)(init_state(config), batch)
 
 
 def test_micro_batches_give_the_gradient_of_the_whole(batch: np.ndarray) -> None:
@@ -101,5 +106,5 @@ def test_runs_shorter_than_the_warm_up_have_a_schedule(steps: int) -> None:
 
 def test_the_old_state_is_donated(batch: np.ndarray) -> None:
     state = init_state(CONFIG)
-    make_train_step(CONFIG)(state, batch)
+    compiled_step(CONFIG)(state, batch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))

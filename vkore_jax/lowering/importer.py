@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir as mlir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from vkore_jax import dtypes
@@ -98,6 +99,10 @@ def _parse(artifact: bytes, context: Any) -> Any:
             return stablehlo.deserialize_portable_artifact(context, artifact)
         except Exception as error:
             problems.append(str(error))
+    # An artifact brings its dialects along; text needs `func` and others registered.
+    registry = mlir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
     try:
         return mlir.Module.parse(artifact, context)
     except Exception as error:

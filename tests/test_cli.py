@@ -15,7 +15,7 @@ from vkore_jax import __version__, docs_gen, dtypes, dump, isa
 from vkore_jax.asm import disassemble
 from vkore_jax.cli import main
 from vkore_jax.isa import Segment
-from vkore_jax.program import Buffer, Program, TensorSpec, decode
+from vkore_jax.program import Buffer, Location, Program, TensorSpec, decode
 
 
 def reverse_program(dtype: dtypes.DType = dtypes.F32) -> Program:
@@ -35,7 +35,7 @@ def reverse_program(dtype: dtypes.DType = dtypes.F32) -> Program:
         params=(TensorSpec(0, dtype, (4, 8), ""),),
         results=(TensorSpec(1, dtype, (4, 8), ""),),
         donated=(),
-        locations=(),
+        locations=(Location("copy", "", 0, ""),),
         block=(isa.Located(isa.Copy(dense(1, 4, 8, dtype=dtype), src), 0),),
     )
 

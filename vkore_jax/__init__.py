@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vkore_jax.asm import assemble as assemble
     from vkore_jax.asm import disassemble as disassemble
     from vkore_jax.lowering import compile as compile
-    from vkore_jax.pjrt.ledger import ledger as ledger
+    from vkore_jax.sim.ledger import ledger as ledger
 
 __version__ = "0.1.0"
 
@@ -27,7 +27,7 @@ _EXPORTS = {
     "compile": ("vkore_jax.lowering", "compile"),
     "disassemble": ("vkore_jax.asm", "disassemble"),
     "errors": ("vkore_jax.errors", ""),
-    "ledger": ("vkore_jax.pjrt.ledger", "ledger"),
+    "ledger": ("vkore_jax.sim.ledger", "ledger"),
 }
 
 __all__ = ["__version__", *sorted(_EXPORTS)]  # pyright: ignore[reportUnsupportedDunderAll]

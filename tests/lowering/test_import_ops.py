@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tests.lowering.oracle import compare
+from tests.lowering.artifacts import lower
+from tests.lowering.ir_eval import evaluate
+from tests.lowering.oracle import compare, same
 
 Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
@@ -263,8 +265,8 @@ CONVS: list[Case] = [
     ("nhwc", conv(dimension_numbers=NHWC), (f32(2, 6, 5, 3), f32(3, 2, 3, 4))),
     ("strided", conv(window_strides=(2, 3), padding="VALID"), (X1, X2)),
     ("padded", conv(padding=((2, 1), (0, 3))), (X1, X2)),
-    ("negative_pad", conv(padding=((-1, 1), (0, -1))), (X1, X2)),
-    ("dilated", conv(lhs_dilation=(2, 1), rhs_dilation=(1, 2)), (X1, X2)),
+    ("dilated", conv(lhs_dilation=(2, 1), rhs_dilation=(1, 2),
+     padding=((2, 1), (0, 3))), (X1, X2)),
     ("groups", conv(feature_group_count=2), (f32(2, 4, 5, 5), f32(6, 2, 3, 3))),
     ("depthwise", conv(feature_group_count=3), (X1, f32(3, 1, 3, 3))),
     ("batch_groups", conv(batch_group_count=2), (f32(4, 3, 5, 5), f32(6, 3, 3, 3))),
@@ -323,7 +325,7 @@ REDUCTIONS: list[Case] = [
     ("variadic_mixed", lambda x, y: lax.reduce(
         (x, y), (0.0, 1.0), lambda a, c: (a[0] + c[0] * c[1], a[1] * c[1]), (0,)),
      (A, B)),
-    ("no_axes", lambda x: lax.reduce(x, 2.0, lax.add, ()), (A,)),
+    ("no_axes", lambda x: lax.reduce(x, 0.0, lax.add, ()), (A,)),
     ("sum_complex", jnp.sum, ((A + 1j * B).astype(np.complex64),)),
     ("grad_max", jax.grad(lambda x: (jnp.max(x, 1) ** 2).sum()), (T,)),
     ("grad_prod", jax.grad(lambda x: jnp.prod(x, 1).sum()), (A,)),
@@ -475,7 +477,34 @@ RANDOM: list[Case] = [
     ("threefry_u16", rng(np.uint16, (6,)), (K4,)),
 ]
 
+SPD = (lambda m: m @ m.swapaxes(-1, -2) + 3 * np.eye(4, dtype=np.float32))(f32(2, 4, 4))
+
+
+def solve(**kw: Any) -> Callable[..., Any]:
+    return lambda a, b: lax.linalg.triangular_solve(a, b, **kw)
+
+
 LINALG: list[Case] = [
+    ("qr_tall", jnp.linalg.qr, (f32(5, 3),)),
+    ("qr_wide", jnp.linalg.qr, (f32(2, 3, 4),)),
+    ("qr_zero_column", jnp.linalg.qr, (f32(4, 3) * np.array([1, 0, 1], np.float32),)),
+    ("qr_full", lambda x: jnp.linalg.qr(x, mode="complete"), (f32(4, 2),)),
+    ("orthogonal", lambda k: jax.nn.initializers.orthogonal()(k, (4, 6)), (KEY,)),
+    ("cholesky", jnp.linalg.cholesky, (SPD,)),
+    ("cholesky_upper", lambda x: jnp.linalg.cholesky(x, upper=True), (SPD,)),
+    ("cholesky_nan", jnp.linalg.cholesky, (-SPD[0],)),
+    ("solve_left", solve(left_side=True, lower=True), (SPD, f32(2, 4, 3))),
+    ("solve_upper", solve(left_side=True, lower=False), (SPD, f32(2, 4, 3))),
+    ("solve_right", solve(left_side=False, lower=True), (SPD, f32(2, 3, 4))),
+    ("solve_transposed", solve(left_side=True, lower=True, transpose_a=True),
+     (SPD, f32(2, 4, 3))),
+    ("solve_right_transposed", solve(left_side=False, lower=False, transpose_a=True),
+     (SPD, f32(2, 3, 4))),
+    ("solve_unit", solve(left_side=True, lower=True, unit_diagonal=True),
+     (SPD, f32(2, 4, 3))),
+    ("solve", jnp.linalg.solve, (SPD, f32(2, 4, 3))),
+    ("inv", jnp.linalg.inv, (SPD[0],)),
+    ("grad_cholesky", jax.grad(lambda x: jnp.linalg.cholesky(x).sum()), (SPD[0],)),
     ("norm", jnp.linalg.norm, (A,)),
     ("outer", jnp.outer, (A[0], B[0])),
     ("kron", jnp.kron, (f32(2, 2), f32(3, 2))),
@@ -483,7 +512,8 @@ LINALG: list[Case] = [
     ("trace", jnp.trace, (f32(4, 4),)),
     ("det2", jnp.linalg.det, (f32(2, 2),)),
     ("matrix_power", lambda x: jnp.linalg.matrix_power(x, 3), (f32(3, 3),)),
-    ("qr", lambda x: jnp.linalg.qr(x), (f32(4, 3),)),
+    ("lu", lambda x: lax.linalg.lu(x)[0], (f32(4, 4),)),
+    ("det", jnp.linalg.det, (f32(4, 4),)),
     ("polyval", jnp.polyval, (f32(4), f32(3))),
     ("interp", jnp.interp, (f32(4), np.sort(f32(5)), f32(5, seed=2))),
 ]
@@ -508,6 +538,16 @@ CASES = [(f"{t}-{name}", f, a) for t, rows in TABLES.items() for name, f, a in r
 def test_import_matches_cpu(f: Callable[..., Any], args: tuple[Any, ...]) -> None:
     with jax.default_matmul_precision("highest"):
         compare(f, *args)
+
+
+def test_convolution_with_negative_padding() -> None:
+    """The reference trims explicitly: XLA:CPU reads out of bounds here."""
+    with jax.default_matmul_precision("highest"):
+        module = lower(conv(padding=((-1, 1), (0, -1))), X1, X2)
+        trimmed = X1[:, :, 1:, :-1]
+        wanted = conv(padding=((0, 1), (0, 0)))(trimmed, X2)
+    (found,) = evaluate(module, [X1, X2])
+    same(found, np.asarray(wanted))
 
 
 GRADS = ["exp", "tanh", "logistic", "sin", "sqrt", "log", "rsqrt", "erf", "gelu"]

@@ -34,6 +34,7 @@ from vkore_jax.lowering import (
     gaps,
     indexing,
     ir,
+    linalg,
     reduction,
     rng,
 )
@@ -53,6 +54,7 @@ RULES: RuleSet = RuleSet.union(
     indexing.rules,
     control_flow.rules,
     rng.rules,
+    linalg.rules,
     composites.rules,
     custom_calls.rules,
     collectives.rules,

@@ -170,6 +170,8 @@ def identity(kind: ReduceKind, dtype: DType) -> bytes:
         ones = np.ones((), numpy) if dtype.kind == "b" else ~np.zeros((), numpy)
         return np.asarray(ones, numpy).tobytes()
     lowest = kind is ReduceKind.MAX
+    if dtype.kind == "b":
+        return np.array(not lowest).tobytes()
     if dtype.kind == "f":
         infinite = np.array(-np.inf if lowest else np.inf).astype(numpy)
         if not np.isinf(infinite.astype(np.float64)):

@@ -1,0 +1,237 @@
+"""Small dense factorisations as loops of element code and row reductions.
+
+JAX lowers `geqrf` and `householder_product` to custom calls named ``Qr`` and
+``ProductOfElementaryHouseholderReflectors``; StableHLO has `cholesky` and
+`triangular_solve`.  All products here run on the vector lanes in the operand type, not
+on the array: factorisations do not survive bf16 operands.
+
+Reference: Golub and Van Loan, Matrix Computations, 4th ed., 3.1, 4.2, 5.2; storage as in
+LAPACK's xGEQRF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vkore_jax.dtypes import I32
+from vkore_jax.isa import DynamicSlice, ReduceKind
+from vkore_jax.lowering import ir
+from vkore_jax.lowering.builder import Builder
+from vkore_jax.lowering.custom_calls import PREFIX
+from vkore_jax.lowering.ir import Value
+from vkore_jax.lowering.op import Op, TensorType
+from vkore_jax.lowering.registry import RuleSet
+from vkore_jax.lowering.requirements import attribute_in, kinds
+
+rules = RuleSet(__name__)
+
+Body = Callable[[Builder, Value, tuple[Value, ...]], Sequence[Value]]
+
+
+def counted(b: Builder, trips: int, starts: Sequence[Value], body: Body) -> list[Value]:
+    """Emit a loop: ``for j in range(trips): carry = body(b, j, carry)``."""
+    if trips == 0:
+        return list(starts)
+    carries = (b.scalar(I32, 0), *starts)
+    types = [TensorType(v.dtype, v.shape) for v in carries]
+    test = b.child(loop=True)
+    held = test.params(types)
+    cond = test.graph(held, [test.vec("lt", held[0], test.scalar(I32, trips))])
+    inner = b.child(loop=True)
+    params = inner.params(types)
+    outs = body(inner, params[0], params[1:])
+    after = inner.vec("add", params[0], inner.scalar(I32, 1))
+    loop = inner.graph(params, [after, *outs])
+    results = b.emit(ir.While, carries, types, cond=cond, body=loop, trips=trips)
+    return list(results[1:])
+
+
+def _line(b: Builder, x: Value, j: Value, axis: int) -> Value:
+    """Return row (axis -2) or column (axis -1) `j`; the axis keeps extent 1."""
+    at = axis % len(x.shape)
+    sizes = tuple(1 if i == at else e for i, e in enumerate(x.shape))
+    zero = b.scalar(I32, 0)
+    starts = [j if i == at else zero for i in range(len(x.shape))]
+    counts = {"starts": len(starts)}
+    types = ((x.dtype, sizes),)
+    (out,) = b.direct(DynamicSlice, types, (x, *starts), {}, counts)
+    return out
+
+
+def _spread(b: Builder, x: Value, shape: ir.Shape) -> Value:
+    return b.broadcast(x, shape, range(len(shape)))
+
+
+def _where(
+    b: Builder, compare: str, j: Value, axis: int, on_true: Value, on_false: Value
+) -> Value:
+    """Choose where ``index along axis <compare> j``."""
+    shape = on_true.shape
+    index = b.iota(I32, shape, axis % len(shape))
+    return b.select(b.vec(compare, index, b.broadcast(j, shape, ())), on_true, on_false)
+
+
+def _zero(b: Builder, like: Value) -> Value:
+    return b.scalar(like.dtype, 0, like.shape)
+
+
+def _outer_update(b: Builder, x: Value, column: Value, row: Value) -> Value:
+    """Return ``x - column row``."""
+    product = b.vec("mul", _spread(b, column, x.shape), _spread(b, row, x.shape))
+    return b.vec("sub", x, product)
+
+
+def _reflect(b: Builder, x: Value, v: Value, tau: Value) -> Value:
+    """Return ``(I - tau v v^T) x``."""
+    rows = len(x.shape) - 2
+    w = b.vec("mul", _spread(b, v, x.shape), x)
+    w = b.reduce(w, ReduceKind.SUM, (rows,))
+    return _outer_update(b, x, b.vec("mul", _spread(b, tau, v.shape), v), w)
+
+
+@rules.lowers(PREFIX + "Qr", requires=(kinds("f"),))
+def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
+    """Householder QR: R above, reflectors below the diagonal, and their factors.
+
+    Column j with x = a[j:, j], alpha = x[0]: beta = -sign(alpha) |x|,
+    tau = (beta - alpha) / beta, v = (1, x[1:] / (alpha - beta)), H = I - tau v v^T.
+    A column that is zero below its first element has tau = 0.
+    """
+    m, n = a.shape[-2:]
+    batch = a.shape[:-2]
+    count = min(m, n)
+    taus = b.scalar(a.dtype, 0, (*batch, count))
+    if a.size == 0:
+        return a, taus
+
+    def step(c: Builder, j: Value, carry: tuple[Value, ...]) -> Sequence[Value]:
+        x, factors = carry
+        column = _line(c, x, j, -1)
+        alpha = _line(c, column, j, -2)
+        zero = _zero(c, column)
+        tail = _where(c, "gt", j, -2, column, zero)
+        square = c.reduce(c.vec("mul", tail, tail), ReduceKind.SUM, (len(x.shape) - 2,))
+        none = c.vec("eq", square, _zero(c, square))
+        norm = c.vec("sqrt", c.vec("add", square, c.vec("mul", alpha, alpha)))
+        flip = c.vec("ge", alpha, _zero(c, alpha))
+        beta = c.select(flip, c.vec("neg", norm), norm)
+        beta = c.select(none, alpha, beta)
+        one = c.scalar(a.dtype, 1, alpha.shape)
+        divisor = c.select(none, one, beta)
+        tau = c.vec("div", c.vec("sub", beta, alpha), divisor)
+        tau = c.select(none, _zero(c, tau), tau)
+        pivot = c.select(none, one, c.vec("sub", alpha, beta))
+        v = c.vec("div", tail, _spread(c, pivot, tail.shape))
+        ones = c.scalar(a.dtype, 1, v.shape)
+        full = _where(c, "eq", j, -2, ones, v)
+        updated = _where(c, "gt", j, -1, _reflect(c, x, full, tau), x)
+        stored = _where(c, "eq", j, -2, _spread(c, beta, v.shape), v)
+        stored = _where(c, "lt", j, -2, column, stored)
+        spread = _spread(c, stored, x.shape)
+        factor = _spread(c, c.reshape(tau, (*batch, 1)), factors.shape)
+        return (
+            _where(c, "eq", j, -1, spread, updated),
+            _where(c, "eq", j, -1, factor, factors),
+        )
+
+    packed, factors = counted(b, count, (a, taus), step)
+    return packed, factors
+
+
+@rules.lowers(
+    PREFIX + "ProductOfElementaryHouseholderReflectors", requires=(kinds("f"),)
+)
+def householder_product(b: Builder, op: Op, a: Value, taus: Value) -> Value:
+    """Q of a packed QR: H_0 H_1 ... applied to the first columns of the identity."""
+    m, n = a.shape[-2:]
+    count = taus.shape[-1]
+    if a.size == 0:
+        return a
+    rows, cols = len(a.shape) - 2, len(a.shape) - 1
+    diagonal = b.vec("eq", b.iota(I32, a.shape, rows), b.iota(I32, a.shape, cols))
+    eye = b.convert(diagonal, a.dtype)
+
+    def step(c: Builder, i: Value, carry: tuple[Value, ...]) -> Sequence[Value]:
+        j = c.vec("sub", c.scalar(I32, count - 1), i)
+        column = _line(c, a, j, -1)
+        ones = c.scalar(a.dtype, 1, column.shape)
+        v = _where(c, "gt", j, -2, column, _zero(c, column))
+        v = _where(c, "eq", j, -2, ones, v)
+        tau = c.reshape(_line(c, taus, j, -1), (*a.shape[:-2], 1, 1))
+        return (_reflect(c, carry[0], v, tau),)
+
+    (q,) = counted(b, count, (eye,), step)
+    return q
+
+
+@rules.lowers("stablehlo.cholesky", requires=(kinds("f"),))
+def cholesky(b: Builder, op: Op, a: Value) -> Value:
+    """Cholesky factor of the lower or upper triangle (outer-product form).
+
+    A matrix that is not positive definite gives NaN, as in JAX.
+    """
+    lower = op.flag("lower")
+    axes = list(range(len(a.shape)))
+    swap = [*axes[:-2], axes[-1], axes[-2]] if len(axes) >= 2 else axes
+    if a.size == 0:
+        return a
+    work = a if lower else b.transpose(a, swap)
+
+    def step(c: Builder, j: Value, carry: tuple[Value, ...]) -> Sequence[Value]:
+        x, factor = carry
+        column = _line(c, x, j, -1)
+        pivot = c.vec("sqrt", _line(c, column, j, -2))
+        scaled = c.vec("div", column, _spread(c, pivot, column.shape))
+        scaled = _where(c, "ge", j, -2, scaled, _zero(c, column))
+        row = c.transpose(scaled, swap)
+        stored = _where(c, "eq", j, -1, _spread(c, scaled, x.shape), factor)
+        return _outer_update(c, x, scaled, row), stored
+
+    _, out = counted(b, a.shape[-1], (work, _zero(b, a)), step)
+    return out if lower else b.transpose(out, swap)
+
+
+@rules.lowers(
+    "stablehlo.triangular_solve",
+    requires=(
+        kinds("f"),
+        attribute_in(
+            "transpose_a", ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "NO_TRANSPOSE"
+        ),
+    ),
+)
+def triangular_solve(b: Builder, op: Op, a: Value, rhs: Value) -> Value:
+    """Solution of a triangular system by substitution.
+
+    Every form becomes L X = B with L lower: transposing turns X op(A) = B into
+    op(A)^T X^T = B^T, and reversing both axes turns an upper matrix into a lower one.
+    """
+    axes = list(range(len(a.shape)))
+    swap = [*axes[:-2], axes[-1], axes[-2]]
+    rows, cols = axes[-2], axes[-1]
+    left = op.flag("left_side")
+    turned = (op.word("transpose_a", "NO_TRANSPOSE") != "NO_TRANSPOSE") == left
+    lower = op.flag("lower") != turned
+    unit = op.flag("unit_diagonal")
+    if rhs.size == 0:
+        return rhs
+    matrix = b.transpose(a, swap) if turned else a
+    x = rhs if left else b.transpose(rhs, swap)
+    if not lower:
+        matrix, x = b.reverse(matrix, (rows, cols)), b.reverse(x, (rows,))
+
+    def step(c: Builder, j: Value, carry: tuple[Value, ...]) -> Sequence[Value]:
+        (now,) = carry
+        column = _line(c, matrix, j, -1)
+        solved = _line(c, now, j, -2)
+        if not unit:
+            pivot = _line(c, column, j, -2)
+            solved = c.vec("div", solved, _spread(c, pivot, solved.shape))
+        below = _where(c, "gt", j, -2, column, _zero(c, column))
+        updated = _outer_update(c, now, below, solved)
+        return (_where(c, "eq", j, -2, _spread(c, solved, now.shape), updated),)
+
+    (x,) = counted(b, a.shape[-1], (x,), step)
+    if not lower:
+        x = b.reverse(x, (rows,))
+    return x if left else b.transpose(x, swap)

@@ -17,8 +17,9 @@ from vkore_jax.sim.contract import VALUES, chain
 
 def carry(b: ProgramBuilder, enter: View, leave: View | None = None) -> Carry:
     """Return a carry whose four buffers are new (`leave` may be a result)."""
-    new = [b.temp(enter.dtype, enter.shape) for _ in range(2)]
-    return Carry(enter, *new, leave or b.result(enter.dtype, enter.shape))
+    current, following = (b.temp(enter.dtype, enter.shape) for _ in range(2))
+    leave = leave or b.result(enter.dtype, enter.shape)
+    return Carry(enter, current, following, leave)
 
 
 def step(b: ProgramBuilder, op: str, dst: View, *srcs: View) -> None:
@@ -106,7 +107,7 @@ def _collatz_oracle(n: np.ndarray) -> list[np.ndarray]:
     value, count = int(n), 0
     while value != 1:
         value, count = (3 * value + 1 if value % 2 else value // 2), count + 1
-    return [np.int32(value), np.int32(count)]
+    return [np.array(value, np.int32), np.array(count, np.int32)]
 
 
 def _case(chip: Chip) -> Program:
@@ -153,7 +154,7 @@ def _nested(chip: Chip) -> Program:
 
 
 def _nested_oracle(n: np.ndarray) -> list[np.ndarray]:
-    return [np.int32(sum(sum(range(i)) + int(n) for i in range(6)))]
+    return [np.array(sum(sum(range(i)) + int(n) for i in range(6)), np.int32)]
 
 
 def _reused_addresses(chip: Chip) -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,35 +11,25 @@ import pytest
 
 Engine = Callable[..., list[np.ndarray]]
 
-ENGINES: Mapping[str, str] = {
-    "golden": "vkore_jax.sim.golden",
-    "fast": "vkore_jax.sim.fast",
+MODULES: Mapping[str, str] = {
+    "specification": "vkore_jax.sim.golden",
+    "translator": "vkore_jax.sim.fast",
 }
 """Module of each engine: `run(program: bytes, inputs, *, callbacks=None)`."""
 
 
-def available() -> Mapping[str, Engine]:
-    """Return the engines that can be imported; the specification comes first."""
-    found: dict[str, Engine] = {}
-    for name, module in ENGINES.items():
-        try:
-            found[name] = importlib.import_module(module).run
-        except (ModuleNotFoundError, AttributeError):
-            if name == "golden":
-                raise
-    return found
+@pytest.fixture(scope="session")
+def engines() -> Mapping[str, Engine]:
+    """All engines by name, the specification first."""
+    return {n: importlib.import_module(m).run for n, m in MODULES.items()}
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
     if "engine" in metafunc.fixturenames:
-        engines = available()
-        metafunc.parametrize("engine", list(engines.values()), ids=list(engines))
+        metafunc.parametrize("engine", list(MODULES), indirect=True)
 
 
 @pytest.fixture
-def both() -> tuple[Engine, Engine]:
-    """Return the specification and the other engine; skip when there is only one."""
-    engines: Sequence[Engine] = list(available().values())
-    if len(engines) < 2:
-        pytest.skip("only one engine is installed")
-    return engines[0], engines[1]
+def engine(request: pytest.FixtureRequest, engines: Mapping[str, Engine]) -> Engine:
+    """One engine after another."""
+    return engines[request.param]

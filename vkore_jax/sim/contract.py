@@ -213,8 +213,8 @@ def _wide(x: np.ndarray) -> np.ndarray:
 def _same_value(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Equal values with equal signs of zero, both NaN, or both below the normals."""
     if golden.dtype.kind == "c":
-        return _same_value(golden.real, other.real) & _same_value(
-            golden.imag, other.imag
+        return _same_value(np.real(golden), np.real(other)) & _same_value(
+            np.imag(golden), np.imag(other)
         )
     g, o = _wide(golden), _wide(other)
     tiny = float(_finfo(golden.dtype).smallest_normal)

@@ -24,7 +24,7 @@ from vkore_jax.isa import (
 )
 from vkore_jax.isa.micro import MICRO_OPS
 from vkore_jax.isa.rules import Rules
-from vkore_jax.verify.checks import Context
+from vkore_jax.verify.checks import Context, registers
 
 _IOTA = MICRO_OPS["iota"].code
 _ARGS = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
@@ -332,7 +332,7 @@ def _vec(g: GroupCheck, s: Vec) -> None:
     outs = [g.write(t) for t in s.outs]
     if not outs:
         raise InvalidProgram("a vec stage must have an output")
-    regs = g.ctx.registers(program)
+    regs = registers(program)
     _check_tile_types("inputs", ins, program.inputs)
     _check_tile_types("outputs", outs, tuple(regs[r] for r in program.outputs))
     shape, axes = outs[0].shape, outs[0].axes

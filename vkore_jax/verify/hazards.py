@@ -113,13 +113,14 @@ class Walk:
                     continue
                 access = accesses(cmd)
                 reads = {v.buffer for v in access.reads}
-                for b in reads:
-                    self._read(b)
                 for v in access.writes:
                     if v.buffer in reads:
                         raise HazardError(
                             f"the command writes buffer {v.buffer}, which it reads"
                         )
+                for b in reads:
+                    self._read(b)
+                for v in access.writes:
                     self._write(v.buffer)
             except VkoreError as e:
                 if "\n  in command " in str(e):
@@ -189,14 +190,14 @@ class Walk:
     def _check_addresses(self) -> None:
         """Sweep over time with the live buffers of each segment ordered by address."""
         buffers = self.ctx.program.buffers
-        lives: dict[Segment, list[tuple[int, int, int]]] = {s: [] for s in Segment}
+        lives: list[list[tuple[int, int, int]]] = [[] for _ in Segment]
         for i, b in enumerate(buffers):
             if self._state[i] and b.nbytes:
                 lives[b.segment].append((self._start[i], self._end[i], i))
         for i, time in self._points:
             if buffers[i].nbytes:
                 lives[buffers[i].segment].append((time, time, i))
-        for intervals in lives.values():
+        for intervals in lives:
             intervals.sort()
             self._sweep(intervals)
 

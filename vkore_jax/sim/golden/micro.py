@@ -105,13 +105,13 @@ def complex_(insn: MicroInsn, re: Array, im: Array) -> Array:
 @OPS.rule("real")
 def real(insn: MicroInsn, x: Array) -> Array:
     """Real part; a float is its own."""
-    return x.real if x.dtype.kind == "c" else x
+    return np.real(x) if x.dtype.kind == "c" else x
 
 
 @OPS.rule("imag")
 def imag(insn: MicroInsn, x: Array) -> Array:
     """Imaginary part; 0 of a float."""
-    return x.imag if x.dtype.kind == "c" else np.zeros(x.shape, x.dtype)
+    return np.imag(x) if x.dtype.kind == "c" else np.zeros(x.shape, x.dtype)
 
 
 @OPS.rule("convert")

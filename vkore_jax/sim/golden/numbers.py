@@ -83,7 +83,7 @@ def convert(x: np.ndarray, dtype: DType) -> np.ndarray:
         part = dtypes.F32 if dtype is dtypes.C64 else dtypes.F64
         return convert(x, part).astype(dtype.numpy)
     if t.kind == "c":
-        return convert(np.ascontiguousarray(x.real), dtype)
+        return convert(np.ascontiguousarray(np.real(x)), dtype)
     if t.kind == "f" and dtype.is_integer:
         return _saturate(operand(x).astype(np.float64), dtype)
     if t.kind == "f":

@@ -23,7 +23,9 @@ Array = np.ndarray[Any, Any]
 Env = dict[ir.Value, Array]
 
 
-def evaluate(module: ir.Module, args: Sequence[Array], calls: Any = None) -> list[Array]:
+def evaluate(
+    module: ir.Module, args: Sequence[Array], calls: Any = None
+) -> list[Array]:
     """Run a module; `calls(callback, *operands)` answers host calls."""
     return graph(module.graph, [np.asarray(a) for a in args], {}, calls)
 
@@ -91,8 +93,11 @@ def read_view(x: Array, shape: Any, offset: int, strides: Any) -> Array:
     index = np.full(shape, offset, np.int64)
     for axis, stride in enumerate(strides):
         walk = np.arange(shape[axis]) * stride
-        index = index + walk.reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    assert index.min() >= 0 and index.max() < x.size, "view out of bounds"
+        index = index + walk.reshape(
+            [-1 if i == axis else 1 for i in range(len(shape))]
+        )
+    assert index.min() >= 0, "view out of bounds"
+    assert index.max() < x.size, "view out of bounds"
     return x.reshape(-1)[index]
 
 
@@ -102,7 +107,8 @@ def gemm(lhs: Array, rhs: Array, out: Any) -> Array:
         wide = np.int64 if lhs.dtype.kind == "i" else np.uint64
     if lhs.dtype.kind == "c":
         wide = np.complex128
-    assert lhs.dtype == rhs.dtype and lhs.ndim == rhs.ndim
+    assert lhs.dtype == rhs.dtype
+    assert lhs.ndim == rhs.ndim
     return np.matmul(lhs.astype(wide), rhs.astype(wide)).astype(out)
 
 
@@ -493,7 +499,7 @@ def scatter(node: ir.Direct, ops: list[Array]) -> list[Array]:
         for d, i in zip(a["operand_batching_dims"], a["indices_batching_dims"]):
             full[d] = at[i - (1 if axis < i else 0)]
         inside = (
-            0 <= f and f + e <= n for f, e, n in zip(full, extents, outs[0].shape)
+            f >= 0 and f + e <= n for f, e, n in zip(full, extents, outs[0].shape)
         )
         if not all(inside):
             continue
@@ -565,9 +571,7 @@ def select_and_scatter(node: ir.Direct, ops: list[Array]) -> list[Array]:
     for at in np.ndindex(*source.shape):
         best: Any = None
         for place in window_reads(node.attrs, operand.shape, at, None):
-            if best is None:
-                best = place
-            elif not scalar(node.attrs["select"], operand[best], operand[place])[0]:
+            if best is None or not scalar(node.attrs["select"], operand[best], operand[place])[0]:
                 best = place
         if best is not None:
             out[best] = scalar(node.attrs["combiner"], out[best], source[at])[0]

@@ -90,7 +90,9 @@ class NnxBlock(nnx.Module):
         b, t, d = x.shape
         q, k, v = jnp.split(self.qkv(self.norm(x)), [d, d + 8], -1)
         q, k, v = q.reshape(b, t, 2, 8), k.reshape(b, t, 1, 8), v.reshape(b, t, 1, 8)
-        x = x + self.out(jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(b, t, d))
+        x = x + self.out(
+            jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(b, t, d)
+        )
         return x + self.down(jax.nn.silu(self.gate(x)) * self.up(x))
 
 

@@ -86,8 +86,8 @@ def unary_cases() -> Iterator[Case]:
 
 
 A, B = f32(5, 3), f32(5, 3, seed=1)
-I, J = i32(5, 3), i32(5, 3, seed=1)
-U, V = I.astype(np.uint32), J.astype(np.uint32)
+INT, INT2 = i32(5, 3), i32(5, 3, seed=1)
+U, V = INT.astype(np.uint32), INT2.astype(np.uint32)
 P, Q = A > 0, B > 0
 
 BINARY: list[Case] = [
@@ -100,21 +100,21 @@ BINARY: list[Case] = [
     ("atan2", jnp.arctan2, (A, B)),
     ("max_nan", jnp.maximum, (SPECIAL, SPECIAL[::-1].copy())),
     ("min_nan", jnp.minimum, (SPECIAL, SPECIAL[::-1].copy())),
-    ("int_add", jnp.add, (I, J)),
-    ("int_div", lax.div, (I, J)),
-    ("int_rem", lax.rem, (I, J)),
-    ("int_floordiv", jnp.floor_divide, (I, np.where(J == 0, 3, J))),
-    ("int_pow", lambda x: lax.integer_pow(x, 5), (I,)),
+    ("int_add", jnp.add, (INT, INT2)),
+    ("int_div", lax.div, (INT, INT2)),
+    ("int_rem", lax.rem, (INT, INT2)),
+    ("int_floordiv", jnp.floor_divide, (INT, np.where(INT2 == 0, 3, INT2))),
+    ("int_pow", lambda x: lax.integer_pow(x, 5), (INT,)),
     ("uint_div", lax.div, (U, V)),
-    ("and", jnp.bitwise_and, (I, J)),
-    ("or", jnp.bitwise_or, (I, J)),
-    ("xor", jnp.bitwise_xor, (I, J)),
+    ("and", jnp.bitwise_and, (INT, INT2)),
+    ("or", jnp.bitwise_or, (INT, INT2)),
+    ("xor", jnp.bitwise_xor, (INT, INT2)),
     ("bool_and", jnp.logical_and, (P, Q)),
     ("bool_xor", jnp.logical_xor, (P, Q)),
-    ("shl", lax.shift_left, (I, np.abs(J))),
-    ("shr_a", lax.shift_right_arithmetic, (I, np.abs(J))),
-    ("shr_l", lax.shift_right_logical, (I, np.abs(J))),
-    ("shift_over", lax.shift_left, (I, np.full_like(I, 40))),
+    ("shl", lax.shift_left, (INT, np.abs(INT2))),
+    ("shr_a", lax.shift_right_arithmetic, (INT, np.abs(INT2))),
+    ("shr_l", lax.shift_right_logical, (INT, np.abs(INT2))),
+    ("shift_over", lax.shift_left, (INT, np.full_like(INT, 40))),
     ("uint_less", jnp.less, (U, V)),
     ("bool_less", lambda p, q: (p < q, p == q, p != q), (P, Q)),
     ("total_order", lambda x, y: lax.lt_to_p.bind(x, y), (SPECIAL, SPECIAL[::-1] * 1)),
@@ -123,7 +123,7 @@ BINARY: list[Case] = [
     ("where_scalar", lambda p, x, y: lax.select(p, x, y), (np.bool_(True), A, B)),
     ("clip", lambda x: jnp.clip(x, -0.5, 0.5), (A,)),
     ("clamp_tensor", lambda x, y: lax.clamp(-jnp.abs(y), x, jnp.abs(y)), (A, B)),
-    ("clamp_int", lambda x: lax.clamp(-2, x, 3), (I,)),
+    ("clamp_int", lambda x: lax.clamp(-2, x, 3), (INT,)),
     ("complex", lax.complex, (A, B)),
     ("nextafter", jnp.nextafter, (A, B)),
     ("self_product", lambda x: x * x + x, (A,)),
@@ -152,11 +152,15 @@ def convert_cases() -> Iterator[Case]:
     yield "bitcast_f16", lambda v: lax.bitcast_convert_type(v, jnp.bfloat16), (A,)
     wide = i32(5, 4).astype(np.int8)
     yield "bitcast_widen", lambda v: lax.bitcast_convert_type(v, jnp.float32), (wide,)
-    yield "bitcast_roundtrip", (
-        lambda v: lax.bitcast_convert_type(
-            lax.bitcast_convert_type(v, jnp.uint16), jnp.int32
-        )
-    ), (I,)
+    yield (
+        "bitcast_roundtrip",
+        (
+            lambda v: lax.bitcast_convert_type(
+                lax.bitcast_convert_type(v, jnp.uint16), jnp.int32
+            )
+        ),
+        (INT,),
+    )
 
 
 T = f32(2, 3, 4)
@@ -174,7 +178,11 @@ MOVES: list[Case] = [
     ("reverse_slice", lambda x: x[::-1, 1:, ::-2], (T,)),
     ("pad", lambda x: jnp.pad(x, ((1, 2), (0, 0), (3, 0))), (T,)),
     ("pad_interior", lambda x: lax.pad(x, 7.0, ((1, -1, 2), (0, 0, 1))), (f32(4, 3),)),
-    ("pad_negative", lambda x: lax.pad(x, 7.0, ((-1, -1, 0), (0, -1, 0))), (f32(4, 3),)),
+    (
+        "pad_negative",
+        lambda x: lax.pad(x, 7.0, ((-1, -1, 0), (0, -1, 0))),
+        (f32(4, 3),),
+    ),
     ("pad_empty", lambda x: lax.pad(x, 7.0, ((2, 1, 0),)), (f32(0),)),
     ("concatenate", lambda x, y: jnp.concatenate([x, y, x], 1), (A, B)),
     ("concat_empty", lambda x: jnp.concatenate([x, jnp.zeros((0, 3))]), (A,)),
@@ -218,37 +226,76 @@ DOTS: list[Case] = [
     ("outer", dot((((), ()), ((), ()))), (f32(4), f32(6))),
     ("k_zero", dot((((1,), (0,)), ((), ()))), (f32(4, 0), f32(0, 6))),
     ("m_zero", dot((((1,), (0,)), ((), ()))), (f32(0, 4), f32(4, 6))),
-    ("int8", dot((((1,), (0,)), ((), ())), out=np.int32),
-     (i32(4, 5).astype(np.int8), i32(5, 6).astype(np.int8))),
-    ("int8_wrap", dot((((1,), (0,)), ((), ()))),
-     (i32(4, 5, low=-99, high=99).astype(np.int8), i32(5, 6).astype(np.int8))),
+    (
+        "int8",
+        dot((((1,), (0,)), ((), ())), out=np.int32),
+        (i32(4, 5).astype(np.int8), i32(5, 6).astype(np.int8)),
+    ),
+    (
+        "int8_wrap",
+        dot((((1,), (0,)), ((), ()))),
+        (i32(4, 5, low=-99, high=99).astype(np.int8), i32(5, 6).astype(np.int8)),
+    ),
     ("int32", jnp.matmul, (i32(4, 5), i32(5, 6))),
     ("uint8", jnp.matmul, (i32(4, 5).astype(np.uint8), i32(5, 6).astype(np.uint8))),
     ("bool", jnp.matmul, (f32(4, 5) > 0, f32(5, 6) > 0)),
     ("bf16", jnp.matmul, (f32(4, 5).astype(BF), f32(5, 6).astype(BF))),
-    ("bf16_f32", dot((((1,), (0,)), ((), ())), out=np.float32),
-     (f32(4, 5).astype(BF), f32(5, 6).astype(BF))),
+    (
+        "bf16_f32",
+        dot((((1,), (0,)), ((), ())), out=np.float32),
+        (f32(4, 5).astype(BF), f32(5, 6).astype(BF)),
+    ),
     ("f16", jnp.matmul, (f32(4, 5).astype(np.float16), f32(5, 6).astype(np.float16))),
-    ("int8_f32", dot((((1,), (0,)), ((), ())), out=np.float32),
-     (i32(4, 5).astype(np.int8), i32(5, 6).astype(np.int8))),
-    ("complex", jnp.matmul, ((f32(4, 5) + 1j).astype(np.complex64),
-                             (f32(5, 6) - 1j).astype(np.complex64))),
-    ("attention", lambda q, k: jnp.einsum("bthd,bshd->bhts", q, k),
-     (f32(2, 4, 3, 5), f32(2, 6, 3, 5))),
-    ("attention_out", lambda p, v: jnp.einsum("bhts,bshd->bthd", p, v),
-     (f32(2, 3, 4, 6), f32(2, 6, 3, 5))),
-    ("heads", lambda x, w: jnp.einsum("btd,hde->bthe", x, w),
-     (f32(2, 4, 3), f32(5, 3, 6))),
-    ("repeated_kv", lambda q, k: jnp.einsum("bhtd,bhsd->bhts", q,
-     jnp.broadcast_to(k, (2, 4, 6, 5))), (f32(2, 4, 3, 5), f32(2, 1, 6, 5))),
+    (
+        "int8_f32",
+        dot((((1,), (0,)), ((), ())), out=np.float32),
+        (i32(4, 5).astype(np.int8), i32(5, 6).astype(np.int8)),
+    ),
+    (
+        "complex",
+        jnp.matmul,
+        ((f32(4, 5) + 1j).astype(np.complex64), (f32(5, 6) - 1j).astype(np.complex64)),
+    ),
+    (
+        "attention",
+        lambda q, k: jnp.einsum("bthd,bshd->bhts", q, k),
+        (f32(2, 4, 3, 5), f32(2, 6, 3, 5)),
+    ),
+    (
+        "attention_out",
+        lambda p, v: jnp.einsum("bhts,bshd->bthd", p, v),
+        (f32(2, 3, 4, 6), f32(2, 6, 3, 5)),
+    ),
+    (
+        "heads",
+        lambda x, w: jnp.einsum("btd,hde->bthe", x, w),
+        (f32(2, 4, 3), f32(5, 3, 6)),
+    ),
+    (
+        "repeated_kv",
+        lambda q, k: jnp.einsum(
+            "bhtd,bhsd->bhts", q, jnp.broadcast_to(k, (2, 4, 6, 5))
+        ),
+        (f32(2, 4, 3, 5), f32(2, 1, 6, 5)),
+    ),
     ("transposed_operand", lambda x, w: x @ w.T, (f32(4, 5), f32(6, 5))),
-    ("wide_transposed", lambda x, w: x @ w.T.astype(jnp.float32),
-     (f32(4, 5), f32(6, 5).astype(BF))),
-    ("grad", jax.grad(lambda x, w: jnp.sin(x @ w).sum(), (0, 1)),
-     (f32(4, 5), f32(5, 6))),
-    ("grad_attention", jax.grad(
-        lambda q, k: jnp.sin(jnp.einsum("bthd,bshd->bhts", q, k)).sum(), (0, 1)),
-     (f32(2, 4, 3, 5), f32(2, 6, 3, 5))),
+    (
+        "wide_transposed",
+        lambda x, w: x @ w.T.astype(jnp.float32),
+        (f32(4, 5), f32(6, 5).astype(BF)),
+    ),
+    (
+        "grad",
+        jax.grad(lambda x, w: jnp.sin(x @ w).sum(), (0, 1)),
+        (f32(4, 5), f32(5, 6)),
+    ),
+    (
+        "grad_attention",
+        jax.grad(
+            lambda q, k: jnp.sin(jnp.einsum("bthd,bshd->bhts", q, k)).sum(), (0, 1)
+        ),
+        (f32(2, 4, 3, 5), f32(2, 6, 3, 5)),
+    ),
 ]
 
 X1, X2 = f32(2, 3, 9, 8), f32(4, 3, 3, 2, seed=1)
@@ -265,25 +312,45 @@ CONVS: list[Case] = [
     ("nhwc", conv(dimension_numbers=NHWC), (f32(2, 6, 5, 3), f32(3, 2, 3, 4))),
     ("strided", conv(window_strides=(2, 3), padding="VALID"), (X1, X2)),
     ("padded", conv(padding=((2, 1), (0, 3))), (X1, X2)),
-    ("dilated", conv(lhs_dilation=(2, 1), rhs_dilation=(1, 2),
-     padding=((2, 1), (0, 3))), (X1, X2)),
+    (
+        "dilated",
+        conv(lhs_dilation=(2, 1), rhs_dilation=(1, 2), padding=((2, 1), (0, 3))),
+        (X1, X2),
+    ),
     ("groups", conv(feature_group_count=2), (f32(2, 4, 5, 5), f32(6, 2, 3, 3))),
     ("depthwise", conv(feature_group_count=3), (X1, f32(3, 1, 3, 3))),
     ("batch_groups", conv(batch_group_count=2), (f32(4, 3, 5, 5), f32(6, 3, 3, 3))),
-    ("transpose", lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME"),
-     (f32(1, 4, 4, 3), f32(3, 3, 3, 2))),
-    ("conv1d", lambda x, w: lax.conv_general_dilated(x, w, (1,), "SAME"),
-     (f32(2, 3, 7), f32(4, 3, 3))),
-    ("conv0d", lambda x, w: lax.conv_general_dilated(x, w, (), ()),
-     (f32(2, 3), f32(4, 3))),
-    ("grad", jax.grad(lambda x, w: jnp.sin(conv(window_strides=(2, 1))(x, w)).sum(),
-     (0, 1)), (X1, X2)),
-    ("grad_groups", jax.grad(
-        lambda x, w: jnp.sin(conv(feature_group_count=2)(x, w)).sum(), (0, 1)),
-     (f32(2, 4, 5, 5), f32(6, 2, 3, 3))),
+    (
+        "transpose",
+        lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME"),
+        (f32(1, 4, 4, 3), f32(3, 3, 3, 2)),
+    ),
+    (
+        "conv1d",
+        lambda x, w: lax.conv_general_dilated(x, w, (1,), "SAME"),
+        (f32(2, 3, 7), f32(4, 3, 3)),
+    ),
+    (
+        "conv0d",
+        lambda x, w: lax.conv_general_dilated(x, w, (), ()),
+        (f32(2, 3), f32(4, 3)),
+    ),
+    (
+        "grad",
+        jax.grad(lambda x, w: jnp.sin(conv(window_strides=(2, 1))(x, w)).sum(), (0, 1)),
+        (X1, X2),
+    ),
+    (
+        "grad_groups",
+        jax.grad(lambda x, w: jnp.sin(conv(feature_group_count=2)(x, w)).sum(), (0, 1)),
+        (f32(2, 4, 5, 5), f32(6, 2, 3, 3)),
+    ),
     ("bf16", conv(), (X1.astype(BF), X2.astype(BF))),
-    ("int8", conv(preferred_element_type=np.int32),
-     (i32(1, 2, 4, 4).astype(np.int8), i32(3, 2, 2, 2).astype(np.int8))),
+    (
+        "int8",
+        conv(preferred_element_type=np.int32),
+        (i32(1, 2, 4, 4).astype(np.int8), i32(3, 2, 2, 2).astype(np.int8)),
+    ),
 ]
 
 
@@ -297,15 +364,15 @@ REDUCTIONS: list[Case] = [
     ("sum", lambda x: jnp.sum(x, (0, 2)), (T,)),
     ("sum_all", jnp.sum, (T,)),
     ("sum_bf16", lambda x: jnp.sum(x, 1), (T.astype(BF),)),
-    ("sum_int", lambda x: jnp.sum(x, 1), (I,)),
+    ("sum_int", lambda x: jnp.sum(x, 1), (INT,)),
     ("prod", lambda x: jnp.prod(x, 1), (T,)),
     ("max", lambda x: jnp.max(x, -1), (T,)),
-    ("min_int", lambda x: jnp.min(x, 0), (I,)),
+    ("min_int", lambda x: jnp.min(x, 0), (INT,)),
     ("max_nan", lambda x: jnp.max(x, 1), (NANS,)),
     ("max_uint8", lambda x: jnp.max(x, 1), (U.astype(np.uint8),)),
     ("all_any", lambda x: (jnp.all(x, 1), jnp.any(x, 0)), (P,)),
     ("max_bool", lambda x: jnp.max(x, 1), (P,)),
-    ("xor", lambda x: lax.reduce_xor_p.bind(x, axes=(1,)), (I,)),
+    ("xor", lambda x: lax.reduce_xor_p.bind(x, axes=(1,)), (INT,)),
     ("max_initial", lambda x: jnp.max(x, 1, initial=0.5), (T,)),
     ("sum_empty", lambda x: jnp.sum(x, 0), (f32(0, 3),)),
     ("mean_var", lambda x: (jnp.mean(x, 1), jnp.var(x, -1)), (T,)),
@@ -315,16 +382,27 @@ REDUCTIONS: list[Case] = [
     ("argmax_nan", arg_both(jnp.argmax, 1), (NANS,)),
     ("argmin_nan", arg_both(jnp.argmin, 0), (NANS,)),
     ("argmax_all", arg_both(jnp.argmax, None), (T,)),
-    ("argmin_int", arg_both(jnp.argmin, 1), (I,)),
+    ("argmin_int", arg_both(jnp.argmin, 1), (INT,)),
     ("argmax_bool", arg_both(jnp.argmax, 1), (P,)),
     ("argmax_bf16", arg_both(jnp.argmax, 1), (TIES.astype(BF),)),
     ("generic", lambda x: lax.reduce(x, 1.0, lambda a, c: a * c + 0.5, (1,)), (A,)),
-    ("variadic", lambda x, y: lax.reduce(
-        (x, y), (0.0, -np.inf), lambda a, c: (a[0] + c[0], jnp.maximum(a[1], c[1])),
-        (0,)), (A, B)),
-    ("variadic_mixed", lambda x, y: lax.reduce(
-        (x, y), (0.0, 1.0), lambda a, c: (a[0] + c[0] * c[1], a[1] * c[1]), (0,)),
-     (A, B)),
+    (
+        "variadic",
+        lambda x, y: lax.reduce(
+            (x, y),
+            (0.0, -np.inf),
+            lambda a, c: (a[0] + c[0], jnp.maximum(a[1], c[1])),
+            (0,),
+        ),
+        (A, B),
+    ),
+    (
+        "variadic_mixed",
+        lambda x, y: lax.reduce(
+            (x, y), (0.0, 1.0), lambda a, c: (a[0] + c[0] * c[1], a[1] * c[1]), (0,)
+        ),
+        (A, B),
+    ),
     ("no_axes", lambda x: lax.reduce(x, 0.0, lax.add, ()), (A,)),
     ("sum_complex", jnp.sum, ((A + 1j * B).astype(np.complex64),)),
     ("grad_max", jax.grad(lambda x: (jnp.max(x, 1) ** 2).sum()), (T,)),
@@ -332,24 +410,51 @@ REDUCTIONS: list[Case] = [
     ("cumsum", lambda x: jnp.cumsum(x, 1), (f32(3, 11),)),
     ("cumsum_reverse", lambda x: lax.cumsum(x, 0, reverse=True), (f32(7, 2),)),
     ("cumsum_bf16", lambda x: jnp.cumsum(x, 0), (f32(6).astype(BF),)),
-    ("cumsum_int", lambda x: jnp.cumsum(x, 0), (I,)),
+    ("cumsum_int", lambda x: jnp.cumsum(x, 0), (INT,)),
     ("cumprod", lambda x: jnp.cumprod(x, 0), (A,)),
     ("cummax", lambda x: lax.cummax(x, 0), (A,)),
     ("cummin", lambda x: lax.cummin(x, 1, reverse=True), (A,)),
     ("cumlogsumexp", lambda x: lax.cumlogsumexp(x, 0), (A,)),
     ("grad_cumsum", jax.grad(lambda x: jnp.sin(jnp.cumsum(x, 1)).sum()), (A,)),
-    ("max_pool", lambda x: lax.reduce_window(
-        x, -np.inf, lax.max, (1, 2, 3, 1), (1, 2, 2, 1), "SAME"), (f32(2, 5, 6, 2),)),
-    ("avg_pool", lambda x: lax.reduce_window(
-        x, 0.0, lax.add, (1, 2, 2, 1), (1, 1, 2, 1), "VALID"), (f32(2, 5, 6, 2),)),
-    ("window_dilated", lambda x: lax.reduce_window(
-        x, 0.0, lax.add, (3,), (1,), ((2, 1),), (2,), (2,)), (f32(9),)),
-    ("grad_max_pool", jax.grad(lambda x: jnp.sin(lax.reduce_window(
-        x, -np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "SAME")).sum()),
-     (f32(2, 5, 6, 2),)),
-    ("grad_avg_pool", jax.grad(lambda x: jnp.sin(lax.reduce_window(
-        x, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "SAME")).sum()),
-     (f32(2, 5, 6, 2),)),
+    (
+        "max_pool",
+        lambda x: lax.reduce_window(
+            x, -np.inf, lax.max, (1, 2, 3, 1), (1, 2, 2, 1), "SAME"
+        ),
+        (f32(2, 5, 6, 2),),
+    ),
+    (
+        "avg_pool",
+        lambda x: lax.reduce_window(
+            x, 0.0, lax.add, (1, 2, 2, 1), (1, 1, 2, 1), "VALID"
+        ),
+        (f32(2, 5, 6, 2),),
+    ),
+    (
+        "window_dilated",
+        lambda x: lax.reduce_window(x, 0.0, lax.add, (3,), (1,), ((2, 1),), (2,), (2,)),
+        (f32(9),),
+    ),
+    (
+        "grad_max_pool",
+        jax.grad(
+            lambda x: jnp.sin(
+                lax.reduce_window(
+                    x, -np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "SAME"
+                )
+            ).sum()
+        ),
+        (f32(2, 5, 6, 2),),
+    ),
+    (
+        "grad_avg_pool",
+        jax.grad(
+            lambda x: jnp.sin(
+                lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "SAME")
+            ).sum()
+        ),
+        (f32(2, 5, 6, 2),),
+    ),
 ]
 
 DUP = np.array([1, 3, 1, 1, 7, -1], np.int32)
@@ -360,16 +465,31 @@ INDEXING: list[Case] = [
     ("take_fill", lambda x, i: jnp.take(x, i, 0, mode="fill"), (f32(5, 3), DUP)),
     ("take_axis1", lambda x, i: x[:, i], (f32(5, 9), DUP)),
     ("take_pairs", lambda x, i: x[i, i], (f32(9, 9), np.abs(DUP))),
-    ("take_along", lambda x, i: jnp.take_along_axis(x, i, 1),
-     (f32(4, 5), i32(4, 3, low=0, high=5))),
-    ("batched_gather", jax.vmap(lambda x, i: x[i]),
-     (f32(4, 5, 2), i32(4, 3, low=0, high=5))),
-    ("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (i, 1), (2, 2)),
-     (f32(5, 4), np.int32(9))),
-    ("dynamic_slice_known", lambda x: lax.dynamic_slice(x, (7, -1), (2, 2)),
-     (f32(5, 4),)),
-    ("dynamic_update", lambda x, u, i: lax.dynamic_update_slice(x, u, (i, 0)),
-     (f32(5, 4), f32(2, 2), np.int32(-3))),
+    (
+        "take_along",
+        lambda x, i: jnp.take_along_axis(x, i, 1),
+        (f32(4, 5), i32(4, 3, low=0, high=5)),
+    ),
+    (
+        "batched_gather",
+        jax.vmap(lambda x, i: x[i]),
+        (f32(4, 5, 2), i32(4, 3, low=0, high=5)),
+    ),
+    (
+        "dynamic_slice",
+        lambda x, i: lax.dynamic_slice(x, (i, 1), (2, 2)),
+        (f32(5, 4), np.int32(9)),
+    ),
+    (
+        "dynamic_slice_known",
+        lambda x: lax.dynamic_slice(x, (7, -1), (2, 2)),
+        (f32(5, 4),),
+    ),
+    (
+        "dynamic_update",
+        lambda x, u, i: lax.dynamic_update_slice(x, u, (i, 0)),
+        (f32(5, 4), f32(2, 2), np.int32(-3)),
+    ),
     ("scatter_set", lambda x, i: x.at[i].set(2.0), (f32(5, 3), DUP[:2])),
     ("scatter_add", lambda x, i, u: x.at[i].add(u), (f32(5, 3), DUP, f32(6, 3))),
     ("scatter_max", lambda x, i, u: x.at[i].max(u), (f32(5, 3), DUP, f32(6, 3))),
@@ -377,27 +497,35 @@ INDEXING: list[Case] = [
     ("scatter_apply", lambda x, i: x.at[i].apply(jnp.tanh), (f32(5, 3), DUP[:2])),
     ("scatter_2d", lambda x, i, u: x.at[i, i].add(u), (f32(8, 8), DUP, f32(6))),
     ("scatter_slice", lambda x, u: x.at[1:3, ::2].set(u), (f32(5, 4), f32(2, 2))),
-    ("batched_scatter", jax.vmap(lambda x, i, u: x.at[i].add(u)),
-     (f32(3, 5), i32(3, 4, low=0, high=5), f32(3, 4))),
+    (
+        "batched_scatter",
+        jax.vmap(lambda x, i, u: x.at[i].add(u)),
+        (f32(3, 5), i32(3, 4, low=0, high=5), f32(3, 4)),
+    ),
     ("grad_take", jax.grad(lambda x, i: jnp.sin(x[i]).sum()), (f32(5, 3), DUP)),
-    ("grad_take_along", jax.grad(
-        lambda x, i: jnp.sin(jnp.take_along_axis(x, i, 1)).sum()),
-     (f32(4, 5), i32(4, 3, low=0, high=5))),
+    (
+        "grad_take_along",
+        jax.grad(lambda x, i: jnp.sin(jnp.take_along_axis(x, i, 1)).sum()),
+        (f32(4, 5), i32(4, 3, low=0, high=5)),
+    ),
     ("one_hot", lambda i: jax.nn.one_hot(i, 5), (np.abs(DUP),)),
     ("bincount", lambda i: jnp.bincount(i, length=5), (np.abs(DUP),)),
     ("segment_sum", lambda x, i: jax.ops.segment_sum(x, i, 4), (f32(6, 2), DUP)),
     ("sort", lambda x: jnp.sort(x, 0), (f32(6, 3),)),
     ("sort_special", jnp.sort, (np.tile(SPECIAL, 2),)),
     ("argsort", lambda x: jnp.argsort(x, 1, descending=True), (f32(3, 6),)),
-    ("sort_int", jnp.sort, (I,)),
-    ("lexsort", lambda x, y: lax.sort((x, y), num_keys=2), (I[:, 0], J[:, 0])),
+    ("sort_int", jnp.sort, (INT,)),
+    ("lexsort", lambda x, y: lax.sort((x, y), num_keys=2), (INT[:, 0], INT2[:, 0])),
     ("top_k", lambda x: lax.top_k(x, 3), (f32(3, 9),)),
     ("top_k_grad", jax.grad(lambda x: jnp.sin(lax.top_k(x, 3)[0]).sum()), (f32(9),)),
-    ("searchsorted", lambda a, v: jnp.searchsorted(a, v),
-     (np.sort(f32(9)), f32(4, seed=3))),
-    ("unique", lambda x: jnp.unique(x, size=5), (I[:, 0],)),
+    (
+        "searchsorted",
+        lambda a, v: jnp.searchsorted(a, v),
+        (np.sort(f32(9)), f32(4, seed=3)),
+    ),
+    ("unique", lambda x: jnp.unique(x, size=5), (INT[:, 0],)),
     ("median", jnp.median, (f32(7),)),
-    ("nonzero", lambda x: jnp.nonzero(x, size=4, fill_value=0), (I[:, 0],)),
+    ("nonzero", lambda x: jnp.nonzero(x, size=4, fill_value=0), (INT[:, 0],)),
     ("set_index", lambda x: x.at[2].set(0.0)[1], (f32(4, 3),)),
 ]
 
@@ -413,41 +541,99 @@ def collatz(n: Any) -> Any:
 FLOW: list[Case] = [
     ("while", collatz, (np.int32(27),)),
     ("fori", lambda x: lax.fori_loop(0, 5, lambda i, v: v * x + i, x), (f32(3),)),
-    ("fori_dynamic", lambda n, x: lax.fori_loop(0, n, lambda i, v: v + x, x),
-     (np.int32(4), f32(3))),
+    (
+        "fori_dynamic",
+        lambda n, x: lax.fori_loop(0, n, lambda i, v: v + x, x),
+        (np.int32(4), f32(3)),
+    ),
     ("fori_none", lambda x: lax.fori_loop(3, 3, lambda i, v: v * 2, x), (f32(3),)),
     ("fori_once", lambda x: lax.fori_loop(0, 1, lambda i, v: v * 2 + i, x), (f32(3),)),
-    ("fori_down", lambda x: lax.while_loop(
-        lambda s: s[0] > -3, lambda s: (s[0] - 2, s[1] * 1.5), (6, x)), (f32(3),)),
-    ("scan", lambda x: lax.scan(lambda c, v: (c + v, c * v), jnp.zeros(3), x),
-     (f32(5, 3),)),
-    ("scan_reverse", lambda x: lax.scan(
-        lambda c, v: (c + v, c * v), jnp.zeros(3), x, reverse=True), (f32(5, 3),)),
-    ("scan_matmul", lambda x, w: lax.scan(
-        lambda c, v: (jnp.tanh(c @ w + v), c), jnp.zeros(3), x), (f32(4, 3), f32(3, 3))),
-    ("grad_scan", jax.grad(lambda x, w: lax.scan(
-        lambda c, v: (jnp.tanh(c @ w.T + v), None), jnp.zeros(3), x)[0].sum(), (0, 1)),
-     (f32(4, 3), f32(3, 3))),
-    ("remat_scan", jax.grad(lambda x, w: lax.scan(jax.checkpoint(
-        lambda c, v: (jnp.tanh(c @ w + v), None)), jnp.zeros(3), x)[0].sum(), (0, 1)),
-     (f32(4, 3), f32(3, 3))),
-    ("nested_scan", lambda x: lax.scan(
-        lambda c, v: lax.scan(lambda d, u: (d * u, d), c, v), 1.0, x), (f32(3, 4),)),
-    ("cond", lambda p, x: lax.cond(p, jnp.sin, lambda v: v * 2, x),
-     (np.bool_(False), f32(3))),
+    (
+        "fori_down",
+        lambda x: lax.while_loop(
+            lambda s: s[0] > -3, lambda s: (s[0] - 2, s[1] * 1.5), (6, x)
+        ),
+        (f32(3),),
+    ),
+    (
+        "scan",
+        lambda x: lax.scan(lambda c, v: (c + v, c * v), jnp.zeros(3), x),
+        (f32(5, 3),),
+    ),
+    (
+        "scan_reverse",
+        lambda x: lax.scan(lambda c, v: (c + v, c * v), jnp.zeros(3), x, reverse=True),
+        (f32(5, 3),),
+    ),
+    (
+        "scan_matmul",
+        lambda x, w: lax.scan(lambda c, v: (jnp.tanh(c @ w + v), c), jnp.zeros(3), x),
+        (f32(4, 3), f32(3, 3)),
+    ),
+    (
+        "grad_scan",
+        jax.grad(
+            lambda x, w: lax.scan(
+                lambda c, v: (jnp.tanh(c @ w.T + v), None), jnp.zeros(3), x
+            )[0].sum(),
+            (0, 1),
+        ),
+        (f32(4, 3), f32(3, 3)),
+    ),
+    (
+        "remat_scan",
+        jax.grad(
+            lambda x, w: lax.scan(
+                jax.checkpoint(lambda c, v: (jnp.tanh(c @ w + v), None)),
+                jnp.zeros(3),
+                x,
+            )[0].sum(),
+            (0, 1),
+        ),
+        (f32(4, 3), f32(3, 3)),
+    ),
+    (
+        "nested_scan",
+        lambda x: lax.scan(
+            lambda c, v: lax.scan(lambda d, u: (d * u, d), c, v), 1.0, x
+        ),
+        (f32(3, 4),),
+    ),
+    (
+        "cond",
+        lambda p, x: lax.cond(p, jnp.sin, lambda v: v * 2, x),
+        (np.bool_(False), f32(3)),
+    ),
     ("cond_known", lambda x: lax.cond(True, jnp.sin, lambda v: v * 2, x), (f32(3),)),
-    ("switch", lambda i, x: lax.switch(
-        i, [jnp.sin, jnp.cos, lambda v: v * 2], x), (np.int32(7), f32(3))),
-    ("grad_cond", jax.grad(lambda x, p: lax.cond(p, jnp.sin, jnp.cos, x).sum()),
-     (f32(3), np.bool_(True))),
-    ("cond_in_scan", lambda x: lax.scan(lambda c, v: (lax.cond(
-        v > 0, lambda a: a + v, lambda a: a * 2, c), c), 1.0, x), (f32(6),)),
+    (
+        "switch",
+        lambda i, x: lax.switch(i, [jnp.sin, jnp.cos, lambda v: v * 2], x),
+        (np.int32(7), f32(3)),
+    ),
+    (
+        "grad_cond",
+        jax.grad(lambda x, p: lax.cond(p, jnp.sin, jnp.cos, x).sum()),
+        (f32(3), np.bool_(True)),
+    ),
+    (
+        "cond_in_scan",
+        lambda x: lax.scan(
+            lambda c, v: (lax.cond(v > 0, lambda a: a + v, lambda a: a * 2, c), c),
+            1.0,
+            x,
+        ),
+        (f32(6),),
+    ),
     ("vmap_while", jax.vmap(collatz), (np.array([3, 7, 1], np.int32),)),
     ("map", lambda x: lax.map(lambda v: v @ v.T, x), (f32(3, 2, 4),)),
     ("associative_scan", lambda x: lax.associative_scan(jnp.multiply, x), (f32(7),)),
-    ("while_invariant_cond", lambda x: lax.while_loop(
-        lambda s: (s[0] < 3) & (s[1] > -9.0), lambda s: (s[0] + 1, s[1]), (0, x)),
-     (np.float32(1.0),)),
+    (
+        "while_invariant_cond",
+        lambda x: lax.while_loop(
+            lambda s: (s[0] < 3) & (s[1] > -9.0), lambda s: (s[0] + 1, s[1]), (0, x)
+        ),
+        (np.float32(1.0),),
+    ),
 ]
 
 KEY = np.array([7, 9], np.uint32)
@@ -496,12 +682,21 @@ LINALG: list[Case] = [
     ("solve_left", solve(left_side=True, lower=True), (SPD, f32(2, 4, 3))),
     ("solve_upper", solve(left_side=True, lower=False), (SPD, f32(2, 4, 3))),
     ("solve_right", solve(left_side=False, lower=True), (SPD, f32(2, 3, 4))),
-    ("solve_transposed", solve(left_side=True, lower=True, transpose_a=True),
-     (SPD, f32(2, 4, 3))),
-    ("solve_right_transposed", solve(left_side=False, lower=False, transpose_a=True),
-     (SPD, f32(2, 3, 4))),
-    ("solve_unit", solve(left_side=True, lower=True, unit_diagonal=True),
-     (SPD, f32(2, 4, 3))),
+    (
+        "solve_transposed",
+        solve(left_side=True, lower=True, transpose_a=True),
+        (SPD, f32(2, 4, 3)),
+    ),
+    (
+        "solve_right_transposed",
+        solve(left_side=False, lower=False, transpose_a=True),
+        (SPD, f32(2, 3, 4)),
+    ),
+    (
+        "solve_unit",
+        solve(left_side=True, lower=True, unit_diagonal=True),
+        (SPD, f32(2, 4, 3)),
+    ),
     ("solve", jnp.linalg.solve, (SPD, f32(2, 4, 3))),
     ("inv", jnp.linalg.inv, (SPD[0],)),
     ("grad_cholesky", jax.grad(lambda x: jnp.linalg.cholesky(x).sum()), (SPD[0],)),
@@ -534,7 +729,9 @@ TABLES: dict[str, list[Case]] = {
 CASES = [(f"{t}-{name}", f, a) for t, rows in TABLES.items() for name, f, a in rows]
 
 
-@pytest.mark.parametrize("f, args", [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("f", "args"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_import_matches_cpu(f: Callable[..., Any], args: tuple[Any, ...]) -> None:
     with jax.default_matmul_precision("highest"):
         compare(f, *args)

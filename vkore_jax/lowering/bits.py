@@ -57,8 +57,10 @@ def split(b: Builder, x: Value, narrow: DType) -> Value:
         amount = b.scalar(x.dtype, i * narrow.bits, x.shape)
         part = b.vec("shr_l", x, amount) if i else x
         parts.append(b.reshape(b.convert(part, narrow), (*x.shape, 1)))
-    return b.concatenate(parts, len(x.shape)) if x.size else b.empty(
-        narrow, (*x.shape, len(parts))
+    return (
+        b.concatenate(parts, len(x.shape))
+        if x.size
+        else b.empty(narrow, (*x.shape, len(parts)))
     )
 
 

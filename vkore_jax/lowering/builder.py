@@ -412,9 +412,7 @@ class Builder:
     ) -> Value:
         """Cut ``x[start:limit:step]`` on every axis."""
         steps = step or (1,) * len(x.shape)
-        shape = tuple(
-            max(0, -(-(e - s) // t)) for s, e, t in zip(start, limit, steps)
-        )
+        shape = tuple(max(0, -(-(e - s) // t)) for s, e, t in zip(start, limit, steps))
         return self.move(self.layout(x).sliced(start, steps, shape))
 
     def reverse(self, x: Value, axes: Sequence[int]) -> Value:

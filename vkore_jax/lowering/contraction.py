@@ -27,7 +27,8 @@ rules = RuleSet(__name__)
 
 def honoured_algorithm(op: Op) -> str | None:
     """A named dot algorithm is one that the matrix unit matches or betters: bf16 (1, 3
-    or 6 products), tf32 (1 or 3), f16, f32, f64 or float8 operands."""
+    or 6 products), tf32 (1 or 3), f16, f32, f64 or float8 operands.
+    """
     try:
         named_algorithm(op)
     except UnsupportedOp as error:

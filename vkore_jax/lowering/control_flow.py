@@ -122,9 +122,7 @@ def _with_constant(
         return None
     if sorted(insn.srcs) != [0, 1] or constant.dtype is not program.inputs[0]:
         return None
-    number = int.from_bytes(
-        constant.imm, "little", signed=constant.dtype.kind == "i"
-    )
+    number = int.from_bytes(constant.imm, "little", signed=constant.dtype.kind == "i")
     mirrored = insn.srcs[0] == 1
     name = insn.op.name
     if mirrored:

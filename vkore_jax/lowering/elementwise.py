@@ -152,5 +152,6 @@ def iota(b: Builder, op: Op) -> Value:
         raise UnsupportedOp("iota of booleans does not exist")
     if len(shape) > 255:
         raise NotYetImplemented("iota of more than 255 axes")
-    wide = dtypes.I32 if dtype.bits < 8 or dtype.kind == "f" and dtype.bits < 16 else dtype
+    storage_only = dtype.bits < (16 if dtype.kind == "f" else 8)
+    wide = dtypes.I32 if storage_only else dtype
     return b.convert(b.iota(wide, shape, op.int("iota_dimension")), dtype)

@@ -31,6 +31,7 @@ _EXACT: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "le": np.less_equal,
         "gt": np.greater,
         "ge": np.greater_equal,
+        "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
         "select": np.where,
         "convert": lambda x: x,
     }

@@ -13,7 +13,7 @@ for _op in ("batch_norm_training", "batch_norm_inference", "batch_norm_grad"):
         "the fused normalisation ops are not built (JAX does not emit them)",
         "write the normalisation with jnp",
     )
-for _op in ("einsum", "unary_einsum", "torch_index_select"):
+for _op in ("einsum", "unary_einsum", "torch_index_select", "cross-replica-sum"):
     rules.missing(f"stablehlo.{_op}", "a legacy op that JAX does not emit")
 for _op in ("tuple", "get_tuple_element"):
     rules.missing(f"stablehlo.{_op}", "tuples do not exist in JAX programs")

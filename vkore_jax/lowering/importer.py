@@ -240,7 +240,7 @@ class _Walk:
         frame.values.update(zip(block.arguments, args))
         stack: list[tuple[Any, _Frame, Any]] = []
         ops = iter(block)
-        # `next` and not `for`: the iterators of the bindings restart when iterated anew.
+        # `next`, not `for`: the bindings' iterators restart when iterated anew.
         while (view := next(ops, None)) is not None:
             op = view.operation
             name = op.name
@@ -264,10 +264,10 @@ class _Walk:
     def _callee(self, op: Any, name: str) -> str | None:
         if name in CALLS:
             return str(op.attributes["callee"].value)
-        if name == "stablehlo.composite":
-            if composites.PREFIX + op.attributes["name"].value not in self.rules:
-                return str(op.attributes["decomposition"].value)
-        return None
+        if name != "stablehlo.composite":
+            return None
+        known = composites.PREFIX + op.attributes["name"].value in self.rules
+        return None if known else str(op.attributes["decomposition"].value)
 
     def _enter(
         self, callee: str, op: Any, name: str, frame: _Frame

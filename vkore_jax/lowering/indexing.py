@@ -19,9 +19,7 @@ def _known_starts(
     known = [b.known(s) for s in starts]
     if any(k is None for k in known):
         return None
-    return tuple(
-        min(max(int(k), 0), e - w) for k, e, w in zip(known, full, window)
-    )
+    return tuple(min(max(int(k), 0), e - w) for k, e, w in zip(known, full, window))
 
 
 @rules.lowers("stablehlo.dynamic_slice")
@@ -78,8 +76,7 @@ def gather(b: Builder, op: Op, operand: Value, indices: Value) -> Value:
 
 @rules.lowers("stablehlo.scatter")
 def scatter(b: Builder, op: Op, *values: Value) -> tuple[Value, ...]:
-    """Scatter with any combiner; windows out of range are skipped, duplicates
-    combine."""
+    """Scatter with any combiner; bad windows are skipped, duplicates combine."""
     count = (len(values) - 1) // 2
     operands, updates = values[:count], values[count + 1 :]
     if updates[0].size == 0:

@@ -5,8 +5,8 @@ JAX lowers `geqrf` and `householder_product` to custom calls named ``Qr`` and
 `triangular_solve`.  All products here run on the vector lanes in the operand type, not
 on the array: factorisations do not survive bf16 operands.
 
-Reference: Golub and Van Loan, Matrix Computations, 4th ed., 3.1, 4.2, 5.2; storage as in
-LAPACK's xGEQRF.
+Reference: Golub and Van Loan, Matrix Computations, 4th ed., 3.1, 4.2, 5.2; storage as
+in LAPACK's xGEQRF.
 """
 
 from __future__ import annotations
@@ -143,7 +143,6 @@ def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
 )
 def householder_product(b: Builder, op: Op, a: Value, taus: Value) -> Value:
     """Q of a packed QR: H_0 H_1 ... applied to the first columns of the identity."""
-    m, n = a.shape[-2:]
     count = taus.shape[-1]
     if a.size == 0:
         return a

@@ -13,9 +13,9 @@ request names, and refused otherwise.
 | any, integer result                       | up to 8 bits    | int8, wrapped      |
 | any, integer result                       | wider           | lanes              |
 
-A float16 has 11 significant bits, a pair of bf16 holds 16: bf16x3 drops only the product
-of the two low parts, 2**-16 of the result, which f16 cannot show.  With three parts
-(bf16x6) its products are exact.
+A float16 has 11 significant bits, a pair of bf16 holds 16: bf16x3 drops only the
+product of the two low parts, 2**-16 of the result, which f16 cannot show.  With three
+parts (bf16x6) its products are exact.
 """
 
 from __future__ import annotations

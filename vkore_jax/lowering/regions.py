@@ -70,37 +70,53 @@ def micro_program(b: Builder, region: Region) -> MicroProgram:
     return flatten(b, params, outputs)
 
 
-def flatten(
-    b: Builder, params: Sequence[Value], outputs: Sequence[Value]
-) -> MicroProgram:
-    """Concatenate the element code between scalar parameters and outputs."""
-    inputs = tuple(p.dtype for p in params)
-    registers: dict[Value, int] = {p: i for i, p in enumerate(params)}
-    constants: dict[MicroInsn, int] = {}
-    insns: list[MicroInsn] = []
+class _Flattener:
+    """Concatenates the element code behind values into one program."""
 
-    def push(insn: MicroInsn) -> int:
+    def __init__(self, b: Builder, params: Sequence[Value]) -> None:
+        self.b = b
+        self.inputs = tuple(p.dtype for p in params)
+        self.registers: dict[Value, int] = {p: i for i, p in enumerate(params)}
+        self.insns: list[MicroInsn] = []
+        self.constants: dict[MicroInsn, int] = {}
+
+    def push(self, insn: MicroInsn) -> int:
+        """Append an instruction (constants once) and return its register."""
+        if insn in self.constants:
+            return self.constants[insn]
+        self.insns.append(insn)
+        register = len(self.inputs) + len(self.insns) - 1
         if not insn.srcs:
-            if insn not in constants:
-                insns.append(insn)
-                constants[insn] = len(inputs) + len(insns) - 1
-            return constants[insn]
-        insns.append(insn)
-        return len(inputs) + len(insns) - 1
+            self.constants[insn] = register
+        return register
 
-    def place(value: Value) -> None:
-        element = b.element(value)
-        node = b.producer(value)
+    def wanted(self, value: Value) -> list[Value]:
+        """Return the values that must have registers before this one."""
+        node = self.b.producer(value)
+        if self.b.element(value) is None and isinstance(node, (ir.Vec, ir.Move)):
+            return [v for v in node.operands if v not in self.registers]
+        return []
+
+    def place(self, value: Value) -> None:
+        """Give a value a register.
+
+        Raises:
+            UnsupportedOp: the value is not computed by element code.
+        """
+        element = self.b.element(value)
+        node = self.b.producer(value)
+        registers = self.registers
         if element is not None:
             imm = MICRO_OPS["imm"].code
-            registers[value] = push(MicroInsn(imm, value.dtype, (), element))
+            registers[value] = self.push(MicroInsn(imm, value.dtype, (), element))
         elif isinstance(node, ir.Move) and value.size == 1:
             registers[value] = registers[node.operands[0]]
         elif isinstance(node, ir.Vec):
             local = [registers[v] for v in node.operands]
             for insn in node.program.insns:
                 srcs = tuple(local[s] for s in insn.srcs)
-                local.append(push(MicroInsn(insn.code, insn.dtype, srcs, insn.imm)))
+                moved = MicroInsn(insn.code, insn.dtype, srcs, insn.imm)
+                local.append(self.push(moved))
             for result, register in zip(node.results, node.program.outputs):
                 registers[result] = local[register]
         else:
@@ -112,23 +128,24 @@ def flatten(
                 "compute that outside and reduce with plain arithmetic"
             )
 
+
+def flatten(
+    b: Builder, params: Sequence[Value], outputs: Sequence[Value]
+) -> MicroProgram:
+    """Concatenate the element code between scalar parameters and outputs."""
+    code = _Flattener(b, params)
     stack = list(reversed(outputs))
     while stack:
         value = stack[-1]
-        if value in registers:
-            stack.pop()
-            continue
-        node = b.producer(value)
-        wanted: list[Value] = []
-        if node is not None and b.element(value) is None:
-            if isinstance(node, (ir.Vec, ir.Move)):
-                wanted = [v for v in node.operands if v not in registers]
+        wanted = [] if value in code.registers else code.wanted(value)
         if wanted:
             stack.extend(wanted)
             continue
-        place(value)
+        if value not in code.registers:
+            code.place(value)
         stack.pop()
-    return MicroProgram(inputs, tuple(insns), tuple(registers[v] for v in outputs))
+    leaving = tuple(code.registers[v] for v in outputs)
+    return MicroProgram(code.inputs, tuple(code.insns), leaving)
 
 
 def tree(program: MicroProgram, register: int) -> Tree:

@@ -88,9 +88,7 @@ def _offset(b: Builder, low: Value, high: Value, shape: Shape) -> Pair:
 
 @rules.lowers(
     "stablehlo.rng_bit_generator",
-    requires=(
-        attribute_in("rng_algorithm", ("DEFAULT", "THREE_FRY"), "DEFAULT"),
-    ),
+    requires=(attribute_in("rng_algorithm", ("DEFAULT", "THREE_FRY"), "DEFAULT"),),
 )
 def rng_bit_generator(b: Builder, op: Op, state: Value) -> tuple[Value, Value]:
     """ThreeFry bits and the advanced state; DEFAULT is ThreeFry on this platform."""

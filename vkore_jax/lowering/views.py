@@ -100,7 +100,9 @@ def reshape_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
                 want *= new[j]
                 group.append(new[j])
                 j += 1
-        for (_, outer), (extent, inner) in zip(axes[first : i - 1], axes[first + 1 : i]):
+        for (_, outer), (extent, inner) in zip(
+            axes[first : i - 1], axes[first + 1 : i]
+        ):
             if outer != extent * inner:
                 return None
         step = axes[i - 1][1]

@@ -14,12 +14,14 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence
 
+from vkore_jax import isa
 from vkore_jax.chips import Chip
 from vkore_jax.errors import InternalError
 from vkore_jax.lowering.access import Views, walk
 from vkore_jax.lowering.ir import (
     Case,
     Const,
+    Direct,
     Gemm,
     Graph,
     HostCall,
@@ -118,10 +120,22 @@ def group_of(
 class _Item:
     """A future command: a group that may still grow, or any other node."""
 
-    __slots__ = ("first", "inside", "insns", "last", "members", "outs", "preds", "space")
+    __slots__ = (
+        "first",
+        "inside",
+        "insns",
+        "last",
+        "lead",
+        "members",
+        "outs",
+        "preds",
+        "space",
+    )
 
     def __init__(self, order: int, space: Space | None) -> None:
         self.first = self.last = order
+        self.lead = 0
+        """Order of the member that decides when the item runs."""
         self.members: list[Node] = []
         self.space = space
         self.preds: set[_Item] = set()
@@ -163,6 +177,8 @@ class _Fuser:
         # Joining has renamed items: look the operands' up again.
         home.preds |= {self.item_of[r] for r in reads if r in self.item_of}
         home.preds.discard(home)
+        if isinstance(node, Gemm) or (not home.lead and home.preds):
+            home.lead = self.order
         if _has_effect(node):
             if self.effect is not None:
                 home.preds.add(self.effect)
@@ -342,6 +358,8 @@ class _Fuser:
                 item.preds.discard(other)
                 item.first = min(item.first, other.first)
                 item.last = max(item.last, other.last)
+                if item.space.gemm is None or item.space.gemm in other.members:
+                    item.lead = max(item.lead, other.lead)
                 del self.items[other]
                 for follower in self.items:
                     if other in follower.preds:
@@ -399,7 +417,7 @@ class _Fuser:
 
     def ordered(self) -> tuple[Node, ...]:
         """Return the commands in a dependency order near the program's own."""
-        ready: list[tuple[int, int]] = []
+        ready: list[tuple[float, int]] = []
         items = list(self.items)
         index = {item: i for i, item in enumerate(items)}
         waiting = {item: len(item.preds) for item in items}
@@ -407,8 +425,10 @@ class _Fuser:
         for item in items:
             for p in item.preds:
                 followers[p].append(item)
+        keys = self._keys(items, followers)
+        for item in items:
             if not item.preds:
-                heapq.heappush(ready, (_priority(item), index[item]))
+                heapq.heappush(ready, (keys[item], index[item]))
         nodes: list[Node] = []
         while ready:
             item = items[heapq.heappop(ready)[1]]
@@ -416,10 +436,29 @@ class _Fuser:
             for f in followers[item]:
                 waiting[f] -= 1
                 if not waiting[f]:
-                    heapq.heappush(ready, (_priority(f), index[f]))
+                    heapq.heappush(ready, (keys[f], index[f]))
         if len(nodes) != len(items):
             raise InternalError("fusion made groups that wait for each other")
         return tuple(nodes)
+
+    def _keys(
+        self, items: Sequence[_Item], followers: dict[_Item, list[_Item]]
+    ) -> dict[_Item, float]:
+        """Return the moment at which each item wants to run, once it may.
+
+        Copies, and what needs only parameters, wait for their first reader: they free
+        nothing, so running them early only lengthens a life in DRAM.
+        """
+        keys: dict[_Item, float] = {}
+        for item in sorted(items, key=lambda x: -x.last):
+            node = item.members[0]
+            keys[item] = 0 if isinstance(node, Const) else item.lead or item.first
+            late = isinstance(node, Direct) and node.command is isa.Copy
+            late = late or all(isinstance(p.members[0], Const) for p in item.preds)
+            readers = [keys[f] for f in followers[item] if f in keys]
+            if late and readers and not isinstance(node, Const | HostCall):
+                keys[item] = min(readers) - 0.5
+        return keys
 
     def _made(self, item: _Item) -> Node:
         if item.space is None:
@@ -427,11 +466,6 @@ class _Fuser:
         members = in_order(item.members, self.views)
         results = [v for m in members for v in m.results if v in item.outs]
         return group_of(members, item.space, self.views, results)
-
-
-def _priority(item: _Item) -> int:
-    # Leaves first: they are no commands.  A group runs when its last member could.
-    return item.last if not isinstance(item.members[0], Const) else 0
 
 
 def in_order(members: Sequence[Node], views: Views) -> list[Node]:

@@ -227,7 +227,10 @@ class Blocking:
             else:
                 high = middle - 1
         steps = -(-self.extent[axis] // low)
-        return -(-self.extent[axis] // steps)
+        even = -(-self.extent[axis] // steps)
+        # Round up to a rounder number where that leaves the number of steps alone.
+        grain = 1 << max(even.bit_length() - 4, 0)
+        return min(_round_up(even, grain), low)
 
     def _shrink_matrix(self, blocks: Blocks, limit: int, slots: int) -> None:
         """Cut m, n and k of a GEMM until one sample of the batch fits."""

@@ -26,7 +26,7 @@ from vkore_jax.lowering.ir import (
     Vec,
     While,
 )
-from vkore_jax.lowering.micro import identity
+from vkore_jax.lowering.micro import MicroBuilder, identity
 from vkore_jax.program import Location
 
 ANY_SOURCE = (isa.Copy, isa.Concat, isa.Pad, isa.DynamicSlice, isa.DynamicUpdate)
@@ -55,6 +55,7 @@ class _Layout:
         self._shared: dict[tuple[Graph, Access], Move] = {}
         self.moves: dict[Value, Move] = {}
         self.home: dict[Value, Graph] = {}
+        self.splats: dict[Value, bytes] = {}
         self._find(graph)
         for node in walk(graph):
             if isinstance(node, Move):
@@ -75,6 +76,8 @@ class _Layout:
             if isinstance(node, Move):
                 self.moves[node.result] = node
                 self.home[node.result] = graph
+            elif isinstance(node, Const) and node.result.size == 1:
+                self.splats[node.result] = node.data.tobytes()
             for nested in node.graphs:
                 self._find(nested)
 
@@ -188,7 +191,7 @@ class _Layout:
             root = self.views.root(value)
             if self.views.alias(value) is None or root not in owned or root in taken:
                 root = Value(value.dtype, value.shape)
-                nodes.append(_copy(value, root, _location(nodes)))
+                nodes.append(self._made(value, root, _location(nodes)))
                 value = root
             taken.add(root)
             outputs.append(value)
@@ -229,13 +232,23 @@ class _Layout:
             nodes.append(node)
         return nodes
 
+    def _made(self, source: Value, made: Value, loc: Location) -> Node:
+        """Return the command that writes `made`: a copy, or a fill for a constant."""
+        access = self.views[source]
+        element = self.splats.get(access.value)
+        if element is None:
+            return _copy(source, made, loc)
+        build = MicroBuilder()
+        program, _ = build.finish([build.imm(made.dtype, element)])
+        return Vec(operands=(), results=(made,), loc=loc, program=program)
+
     def _place_move(self, node: Move, nodes: list[Node], placed: set[Value]) -> None:
         source = node.operands[0]
         if source in self.copies and self.views.root(source) is self.copies[source]:
             node = dataclasses.replace(node, operands=(self.copies[source],))
         nodes.append(node)
         if node.result in self.copies:
-            nodes.append(_copy(node.result, self.copies[node.result], node.loc))
+            nodes.append(self._made(node.result, self.copies[node.result], node.loc))
         if node.result in self.cores:
             compact, repeat = self.cores[node.result]
             if compact.result not in placed:

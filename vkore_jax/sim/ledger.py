@@ -53,7 +53,7 @@ class ExecutableLedger:
     def counts(self) -> list[int]:
         """Return how often each dynamic body ran (waits for what is in flight)."""
         self._read(len(self._pending))
-        return self._counts or [0] * len(self.account.dynamic)
+        return list(self._counts)
 
     def total(self) -> Account:
         """Return the work of all executions."""

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jaxlib.version
 import numpy as np
 from jaxlib import _jax, xla_client
 from jaxlib.mlir import ir
@@ -14,6 +15,7 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import stablehlo
 
 from vkore_jax import dtypes, program
+from vkore_jax.cost import blocks_of
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HostCallbackError, InternalError, InvalidArgument
 from vkore_jax.sim.fast.translate import Translation, translate_program
@@ -27,6 +29,17 @@ Callback = Callable[..., Sequence[Any]]
 _OPTIONS: tuple[tuple[str, str], ...] = (("xla_allow_excess_precision", "False"),)
 """Explicit roundings are part of the machine's arithmetic and must stay."""
 
+_SMALL: tuple[tuple[str, str], ...] = ()
+"""For programs of a kernel or two (eager operations): the newer emitters cost 30 ms of
+CPU time once a module, the older ones 8-10 ms a kernel.  Both run equally fast.  jaxlib
+0.12 has only the newer ones."""
+
+if jaxlib.version.__version_info__[:2] <= (0, 10):
+    _SMALL = (("xla_cpu_use_fusion_emitters", "False"),)
+
+_UNCHECKED = (True,) if jaxlib.version.__version_info__[:2] <= (0, 10) else ()
+"""`_skip_checks` of the result handlers; jaxlib 0.12 no longer has the argument."""
+
 _EXACT: tuple[tuple[str, str], ...] = (("xla_backend_optimization_level", "0"),)
 """Measured: the only option of the CPU back end that stops the contraction of
 a * b + c into one rounding (at the others 24 % of such results differ by one bit)."""
@@ -38,6 +51,7 @@ class FastProgram:
     Attributes:
         program: the decoded program.
         ledger: what it did so far.
+        device: inner device that it runs on.
         executable: the inner executable.
     """
 
@@ -66,14 +80,16 @@ class FastProgram:
         translation = translate_program(self.program)
         self._failure: list[BaseException] = []
         host = _connect(translation, self.program, callbacks or {}, self._failure)
-        self.executable = _compile(translation.text, client, device, host, exact)
+        overrides = _OPTIONS
+        overrides += _EXACT if exact else _SMALL if _is_small(self.program) else ()
+        self.executable = _compile(translation.text, client, device, host, overrides)
         self.ledger = ledger().open(self.program, translation.host_compute)
         self._counters = translation.counters
         self._donated = frozenset(self.program.donated)
         self._run = self.executable.execute_sharded
         self._handlers = _handlers(self.program, self._counters, device)
         self._can_fail = bool(host)
-        self._device = device
+        self.device = device
         if not self._counters and not self._can_fail:
             self.execute = self._direct()  # type: ignore[method-assign]
 
@@ -132,18 +148,22 @@ class FastProgram:
     def _kept(self, args: list[Array], keep: Collection[int]) -> list[Array]:
         args = list(args)
         for number in self._donated.intersection(keep):
-            args[number] = put(np.asarray(args[number]), self._device)
+            args[number] = put(np.asarray(args[number]), self.device)
         return args
 
 
 def _compile(
-    text: str, client: Any, device: Any, host: list[Callback], exact: bool
+    text: str,
+    client: Any,
+    device: Any,
+    host: list[Callback],
+    overrides: tuple[tuple[str, str], ...],
 ) -> Any:
     options = _jax.CompileOptions()
     options.device_assignment = xla_client.DeviceAssignment.create(
         np.array([[device.id]])
     )
-    options.env_option_overrides = list(_OPTIONS + (_EXACT if exact else ()))
+    options.env_option_overrides = list(overrides)
     more: dict[str, Any] = {"host_callbacks": host} if host else {}
     try:
         module = ir.Module.parse(text, _context())
@@ -154,6 +174,12 @@ def _compile(
     return client.compile_and_load(
         module, _jax.DeviceList((device,)), compile_options=options, **more
     )
+
+
+def _is_small(decoded: program.Program) -> bool:
+    """Return whether a program will be a kernel or two."""
+    straight = not any(blocks_of(x.cmd) for x in decoded.block)
+    return straight and max(len(decoded.block), len(decoded.results)) <= 2
 
 
 @lru_cache(maxsize=1)
@@ -174,9 +200,7 @@ def _handlers(decoded: program.Program, counters: int, device: Any) -> list[Any]
     types += [(dtypes.I64, ())] * counters
     sharding = _sharding(device)
     return [
-        _jax.array_result_handler(
-            _aval(dtype, shape), sharding, committed=True, _skip_checks=True
-        )
+        _jax.array_result_handler(_aval(dtype, shape), sharding, True, *_UNCHECKED)
         for dtype, shape in types
     ]
 
@@ -248,7 +272,8 @@ def _guarded(
 
 
 @lru_cache(maxsize=1)
-def _own_client() -> Any:
+def own_client() -> Any:
+    """The client of `run`; `own_client.cache_clear()` drops it."""
     return xla_client.make_cpu_client(asynchronous=False, num_devices=1)
 
 
@@ -273,7 +298,7 @@ def run(
     Raises:
         InvalidArgument: number, dtype or shape of the inputs do not fit.
     """
-    client = _own_client()
+    client = own_client()
     device = client.local_devices()[0]
     loaded = FastProgram(data, client, device, callbacks, exact)
     params = loaded.program.params

@@ -1,0 +1,120 @@
+"""The ledger: counts by unit, sharing of pages, lazy counters, text and plain data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sim.builder import ProgramBuilder, binary
+from vkore_jax.chips import TINY
+from vkore_jax.dtypes import F32
+from vkore_jax.isa import Copy, Host, View
+from vkore_jax.program import Program
+from vkore_jax.sim.fast import FastProgram, run
+from vkore_jax.sim.fast.load import own_client, put
+from vkore_jax.sim.ledger import Ledger, ledger
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Any:
+    ledger().reset()
+    yield
+    ledger().reset()
+
+
+def linear() -> Program:
+    """Return x @ w.T and a callback that looks at it."""
+    b = ProgramBuilder(TINY, name="linear")
+    x, w = b.arg(F32, (8, 16)), b.arg(F32, (4, 16))
+    wt, y = b.temp(F32, (16, 4)), b.result(F32, (8, 4))
+    b.emit(Copy(wt, View(w.buffer, F32, 0, (16, 4), (1, 16))))
+    g = b.group([(8, 4)])
+    g.store(y, g.gemm(g.load(x, (0, None)), g.load(wt)))
+    b.emit(Host((), (y,), 0, "debug", True))
+    return b.build()
+
+
+def execute(times: int) -> None:
+    client = own_client()
+    device = client.local_devices()[0]
+    loaded = FastProgram(linear().encoded, client, device, {0: lambda x: ()})
+    args = [put(np.ones(s, np.float32), device) for s in ((8, 16), (4, 16))]
+    for _ in range(times):
+        loaded.execute(args)
+
+
+def test_figures_by_unit() -> None:
+    execute(3)
+    found = ledger().to_dict()
+    assert found["executions"] == 3
+    assert found["host_compute"] == 0
+    assert found["host_callbacks"] == 3
+    assert found["macs"] == 3 * 8 * 16 * 4
+    assert found["commands"] == {"MXU": 3, "DMA": 9, "LAYOUT": 3, "HOST": 3}
+    assert found["bytes_in"]["LAYOUT"] == 3 * 256
+    assert found["bytes_in"]["DMA"] == 3 * (512 + 256)
+    assert found["bytes_out"]["DMA"] == 3 * 128
+    assert found["mnemonics"] == {
+        "copy": 3,
+        "gemm": 3,
+        "group": 3,
+        "host": 3,
+        "load": 6,
+        "store": 3,
+    }
+    (page,) = found["executables"]
+    assert page["name"] == "linear"
+    assert page["macs"] == found["macs"]
+
+
+def test_plain_data_is_json() -> None:
+    execute(1)
+    assert json.loads(json.dumps(ledger().to_dict())) == ledger().to_dict()
+
+
+def test_the_same_program_shares_a_page() -> None:
+    execute(1)
+    execute(2)
+    (page,) = ledger().executables
+    assert page.executions == 3
+
+
+def test_reset_forgets_but_goes_on_counting() -> None:
+    execute(2)
+    ledger().reset()
+    assert ledger().to_dict()["commands"] == {}
+    execute(1)
+    assert ledger().executions == 1
+
+
+def test_table_names_units_and_facts() -> None:
+    execute(1000)
+    text = str(ledger())
+    assert "1 executables, 1000 executions" in text
+    (row,) = [line for line in text.splitlines() if line.split()[:1] == ["MXU"]]
+    assert row.split() == ["MXU", "1,000", "0", "0", "512.0k", "0", "0"]
+    assert "host compute: 0" in text
+    assert "host callbacks: 1,000" in text
+    assert "linear: 1000 executions" in str(ledger().executables[0])
+
+
+def test_host_compute_is_reported_per_execution() -> None:
+    book = Ledger()
+    page = book.open(linear(), host_compute=2)
+    page.executions += 5
+    assert book.host_compute == 10
+    assert book.to_dict()["host_compute"] == 10
+
+
+def test_programs_that_never_ran_are_not_listed() -> None:
+    b = ProgramBuilder(TINY)
+    x = b.arg(F32, (4,))
+    b.elementwise(binary("add", F32), [b.result(F32, (4,))], [x, x])
+    run(b.build().encoded, [np.ones(4, np.float32)])
+    book = Ledger()
+    book.open(b.build(), 0)
+    assert book.executables == ()
+    assert len(ledger().executables) == 1

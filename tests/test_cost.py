@@ -1,0 +1,185 @@
+"""Work of commands in closed form, and accounts of whole programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sim.builder import ProgramBuilder, binary, micro, nary
+from tests.sim.cases import CASES
+from vkore_jax.chips import TINY
+from vkore_jax.cost import PASSES, account, dynamic_bodies, moves, unit_of, works
+from vkore_jax.dtypes import BF16, BOOL, F32, F64, I32
+from vkore_jax.isa import (
+    NO_AXIS,
+    Carry,
+    Case,
+    Copy,
+    Host,
+    Loop,
+    Merge,
+    ReduceKind,
+    Strategy,
+    Unit,
+    View,
+    While,
+)
+
+
+def matmul(strategy: Strategy, m: int, n: int, k: int, block: int) -> Any:
+    b = ProgramBuilder(TINY)
+    x, y = b.arg(BF16, (m, k)), b.arg(BF16, (k, n))
+    g = b.group([(m, block), (n, block), (k, block)], 2)
+    out = g.gemm(g.load(x, (0, 2)), g.load(y, (2, 1)), F32, strategy)
+    g.store(b.result(F32, (m, n)), out)
+    return b.build()
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_gemm_counts_partial_products(strategy: Strategy) -> None:
+    units = account(matmul(strategy, 8, 12, 16, 4).block).static.units
+    products = 8 * 12 * 16 * PASSES[strategy]
+    if strategy is Strategy.LANES:
+        assert units[Unit.MXU].macs == 0
+        assert units[Unit.VPU].vector_ops == 2 * products
+    else:
+        assert units[Unit.MXU].macs == products
+        assert units[Unit.MXU].commands == 1
+
+
+def test_gemm_traffic_depends_on_the_grid() -> None:
+    """x moves once per column block, y once per row block, the result once."""
+    dma = account(matmul(Strategy.BF16X1, 8, 12, 16, 4).block).static.units[Unit.DMA]
+    assert dma.bytes_in == 2 * (8 * 16 * (12 // 4) + 16 * 12 * (8 // 4))
+    assert dma.bytes_out == 4 * 8 * 12
+    assert dma.commands == 3
+
+
+@pytest.mark.parametrize(
+    ("axes", "times"),
+    [((0, NO_AXIS), 1), ((1, NO_AXIS), 2), ((2, 0), 3), ((NO_AXIS, NO_AXIS), 1)],
+)
+def test_a_block_in_its_slot_is_not_moved_again(
+    axes: tuple[int, int], times: int
+) -> None:
+    b = ProgramBuilder(TINY)
+    g = b.group([(8, 4), (12, 4), (8, 4)])  # 2 x 3 x 2 blocks
+    shape = tuple(1 if a == NO_AXIS else g.grid[a].extent for a in axes)
+    tile = g.tile(F32, shape, axes)
+    assert moves(g.command(), g.tiles[tile]) == times
+
+
+@pytest.mark.parametrize(
+    ("program", "cycles"),
+    [
+        (binary("add", F32), 1),
+        (binary("div", F32), 8),
+        (binary("add", F64), 2),
+        (micro(F32).imm(F32, 1.0).op("add", 0, 1).op("exp", 2).out(), 9),
+        (nary("select", BOOL, F32, F32), 1),
+    ],
+)
+def test_vector_work(program: Any, cycles: int) -> None:
+    b = ProgramBuilder(TINY)
+    args = [b.arg(t, (5, 7)) for t in program.inputs]
+    out = program.output_types()[0]
+    b.elementwise(program, [b.result(out, (5, 7))], args)
+    assert account(b.build().block).static.units[Unit.VPU].vector_ops == 35 * cycles
+
+
+def test_reduction_work_is_one_pass_over_the_source() -> None:
+    b = ProgramBuilder(TINY)
+    g = b.group([])
+    tile = g.reduce(g.load(b.arg(F32, (6, 9))), ReduceKind.SUM, (1,))
+    g.store(b.result(F32, (6, 1)), tile)
+    total = account(b.build().block).static
+    assert total.units[Unit.VPU].vector_ops == 54
+    assert dict(total.mnemonics) == {"group": 1, "load": 1, "reduce": 1, "store": 1}
+
+
+def test_an_element_granular_copy_is_the_layout_engines() -> None:
+    b = ProgramBuilder(TINY)
+    x = b.arg(F32, (4, 6))
+    dst = b.result(F32, (6, 4))
+    turned = Copy(dst, View(x.buffer, F32, 0, (6, 4), (1, 6)))
+    plain = Copy(b.result(F32, (4, 6)), x)
+    assert (unit_of(turned), unit_of(plain)) == (Unit.LAYOUT, Unit.DMA)
+    ((mnemonic, work),) = works(turned)
+    assert (mnemonic, work.unit, work.bytes_in, work.bytes_out) == (
+        "copy",
+        Unit.LAYOUT,
+        96,
+        96,
+    )
+
+
+def increment(b: ProgramBuilder, dst: View, x: View) -> None:
+    b.elementwise(micro(I32).imm(I32, 1).op("add", 0, 1).out(), [dst], [x])
+
+
+def test_loops_multiply_and_dynamic_bodies_do_not() -> None:
+    b = ProgramBuilder(TINY)
+    x = b.arg(I32, ())
+    current, following, leave = (b.temp(I32, ()) for _ in range(3))
+    inner = [b.temp(I32, ()) for _ in range(3)]
+    predicate, merged = b.temp(BOOL, ()), b.temp(I32, ())
+    with b.block() as cond:
+        less = micro(I32).imm(I32, 3).op("lt", 0, 1).out()
+        b.elementwise(less, [predicate], [inner[0]])
+    with b.block() as inside:
+        increment(b, inner[1], inner[0])
+    loop = While((Carry(x, *inner),), b.close(cond), predicate, b.close(inside))
+    branches = []
+    for _ in range(2):
+        with b.block() as block:
+            out = b.temp(I32, ())
+            increment(b, out, x)
+        branches.append((b.close(block), out))
+    case = Case(
+        x,
+        tuple(c for c, _ in branches),
+        (Merge(merged, tuple(o for _, o in branches)),),
+    )
+    with b.block() as body:
+        b.emit(loop, case)
+        increment(b, following, current)
+    b.emit(Loop(5, (Carry(x, current, following, leave),), b.close(body)))
+    b.emit(Host((), (x,), 0, "debug", True))
+    program = b.build()
+    assert dynamic_bodies(program.block) == 3
+    found = account(program.block)
+    assert [d.mnemonics["vec"] for d in found.dynamic] == [2, 1, 1]
+    # Five increments of the loop, five first evaluations of the WHILE's condition.
+    assert found.static.mnemonics["vec"] == 10
+    assert found.static.host_callbacks == 1
+    total = found.total([15, 2, 3])
+    assert total.mnemonics["vec"] == 10 + 15 * 2 + 2 + 3
+    assert found.static.mnemonics["vec"] == 10
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_every_case_has_an_account(case: Any) -> None:
+    """Bytes never fall short of what the program reads and writes at least once."""
+    program = case.build(TINY)
+    found = account(program.block)
+    total = found.total([1] * len(found.dynamic))
+    assert len(found.dynamic) == dynamic_bodies(program.block)
+    for unit in total.units.values():
+        assert min(vars(unit).values()) >= 0
+    written = {s.buffer: s.view.nbytes for s in program.results}
+    out = sum(u.bytes_out for u in total.units.values())
+    if not found.dynamic:
+        assert out >= sum(written.values())
+
+
+def test_conv_counts_window_products() -> None:
+    case = next(c for c in CASES if c.id.startswith("conv/"))
+    program = case.build(TINY)
+    conv = program.block[-1].cmd
+    ((_, work),) = works(conv)
+    window = math.prod(conv.rhs.shape[:-1])
+    assert work.macs == conv.dst.size * window * PASSES[conv.strategy]
+    assert np.prod(conv.dst.shape) == conv.dst.size

@@ -128,24 +128,6 @@ def read_signature(module: ir.Module) -> Signature:
     )
 
 
-def drop_layouts(module: ir.Module) -> None:
-    """Remove layout requests from the interface of `main`, in place.
-
-    Device buffers are row major whatever JAX asks for: a layout that a user requests is
-    reported back (JAX insists on it) but never changes where elements lie.
-    """
-    main = _find_main(module)
-    for name in ("arg_attrs", "res_attrs"):
-        if name not in main.attributes:
-            continue
-        rows = [ir.DictAttr(row) for row in ir.ArrayAttr(main.attributes[name])]
-        kept = [
-            ir.DictAttr.get({a.name: a.attr for a in row if a.name != _LAYOUT_MODE})
-            for row in rows
-        ]
-        main.attributes[name] = ir.ArrayAttr.get(kept)
-
-
 def is_donated(attributes: Any) -> bool:
     """Tell whether a parameter's attributes let the program take over its buffer.
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from vkore_jax import cost, lowering
 from vkore_jax import program as programs
-from vkore_jax.callbacks import CALLBACKS
+from vkore_jax.callbacks import CALLBACKS, NOT_STORED
 from vkore_jax.chips import Chip
 from vkore_jax.dump import dump
 from vkore_jax.errors import InvalidProgram, NotYetImplemented
@@ -121,10 +121,7 @@ class _Loaded:
 
     def serialize(self) -> bytes:
         if next(host_callbacks(self.program.block), None) is not None:
-            raise NotYetImplemented(
-                f"{self.name} calls back into Python functions of this process and "
-                "cannot be stored"
-            )
+            raise NotYetImplemented(f"{self.name} {NOT_STORED}")
         head = json.dumps(asdict(self.signature), default=bytes.hex).encode()
         return b"".join(
             (_MAGIC, len(head).to_bytes(8, "little"), head, self.program.encoded)

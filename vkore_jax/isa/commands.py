@@ -12,7 +12,7 @@ reserved (zero), fields in order.  Encoding of a block: u32 count, commands.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar, Union
+from typing import Any, ClassVar, TypeVar, Union, dataclass_transform
 
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import InvalidProgram
@@ -47,6 +47,7 @@ STAGES: dict[int, type] = {}
 COMMANDS: dict[int, type] = {}
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(f,))
 def stage(opcode: int, unit: Unit) -> Callable[[C], C]:
     """Register a stage class under an opcode, executed by a unit."""
 
@@ -61,6 +62,7 @@ def stage(opcode: int, unit: Unit) -> Callable[[C], C]:
     return register
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(f,))
 def command(opcode: int, unit: Unit) -> Callable[[C], C]:
     """Register a command class under an opcode, executed by a unit."""
 

@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, Path], None]:
     """Compare a text with a committed file (path relative to the repository)."""
-    update: bool = request.config.getoption("--update-golden")
+    update = bool(request.config.getoption("--update-golden"))
 
     def check(text: str, path: Path) -> None:
         full = ROOT / path

@@ -128,9 +128,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Check counts that divide or must be positive."""
         for name in (
-            "steps batch_size micro_batches eval_every eval_batches "
-            "checkpoint_every keep_checkpoints log_every"
-        ).split():
+            *("steps", "batch_size", "micro_batches", "eval_every", "eval_batches"),
+            *("checkpoint_every", "keep_checkpoints", "log_every"),
+        ):
             _require(getattr(self, name) >= 1, name, "at least 1", self)
         _require(
             self.batch_size % self.micro_batches == 0,
@@ -148,8 +148,8 @@ class TrainConfig:
 # Fields that may differ between a run and its resumption: they steer the session,
 # not the numbers.
 SESSION_FIELDS = frozenset(
-    "out resume stop_after checkpoint_every keep_checkpoints log_every data.cache "
-    "sample_tokens sample_temperature prompt".split()
+    {"out", "resume", "stop_after", "checkpoint_every", "keep_checkpoints", "log_every"}
+    | {"data.cache", "sample_tokens", "sample_temperature", "prompt"}
 )
 
 _STORIES = DataConfig(source="hub")
@@ -199,8 +199,9 @@ def unflatten(flat: dict[str, Any]) -> TrainConfig:
     parts: dict[str, dict[str, Any]] = {"": {}, "model": {}, "data": {}}
     for key, value in flat.items():
         section, _, name = key.rpartition(".")
-        is_path = key in paths and value is not None
-        parts[section][name] = Path(value) if is_path else value
+        if value is not None and key in paths:
+            value = Path(value)
+        parts[section][name] = value
     return TrainConfig(
         model=ModelConfig(**parts["model"]),
         data=DataConfig(**parts["data"]),

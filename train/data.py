@@ -48,12 +48,19 @@ class Dataset:
 
 
 def read_documents(path: Path) -> Iterator[str]:
-    """Yield the stories of a text file, separated by `<|endoftext|>`."""
+    """Yield the stories of a text file, separated by `<|endoftext|>`.
+
+    Raises:
+        ConfigError: the file is not UTF-8 text.
+    """
     rest = ""
-    with path.open(encoding="utf-8") as file:
-        while block := file.read(_READ_BYTES):
-            *complete, rest = (rest + block).split(SEPARATOR)
-            yield from filter(None, map(str.strip, complete))
+    try:
+        with path.open(encoding="utf-8") as file:
+            while block := file.read(_READ_BYTES):
+                *complete, rest = (rest + block).split(SEPARATOR)
+                yield from filter(None, map(str.strip, complete))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error}") from error
     if rest.strip():
         yield rest.strip()
 
@@ -102,8 +109,7 @@ def _hub_documents(
 ) -> Iterator[Document]:
     valid = next((n for n in ("validation", "valid", "test") if n in splits), None)
     for name in filter(None, ("train", valid)):
-        for row in splits[name]:
-            text = row["text"].strip()
+        for text in map(str.strip, splits[name]["text"]):
             held_out = name == valid
             if valid is None:
                 held_out = _held_out(text, config.valid_share)

@@ -34,7 +34,8 @@ PLOTS: tuple[Plot, ...] = (
             'look together.|we can find it.]"',
             "they looked and looked. {soon}, {friend} looked {spot}. [there it was!|"
             'guess what was there? the {toy}!] "{look}! here it is!" {friend} {said}. '
-            '{hero} {smiled}. "{thanks}!" {hero.he} {said}. [{forever}.|{tired}.|{hero} '
+            '{hero} {smiled}. "{thanks}!" {hero.he} {said}. '
+            "[{forever}.|{tired}.|{hero} "
             "{hug}.] [from then on, {hero} always put the {toy} in a safe place.|]",
         ),
     ),
@@ -72,7 +73,8 @@ PLOTS: tuple[Plot, ...] = (
             "the thunder was only a noise far away",
             "the big dog | walk past the big dog | gave the dog a bone | the dog only "
             "wanted to play",
-            "high places | climb the tall tree | climbed next to {hero.him} | {hero.he} "
+            "high places | climb the tall tree | climbed next to {hero.him} | "
+            "{hero.he} "
             "could see the whole town from the top",
             "the doctor | go to the doctor | read {hero.him} a funny book | it only "
             "hurt for a second",
@@ -116,9 +118,11 @@ PLOTS: tuple[Plot, ...] = (
             "{then_day}, {hero} {plot.how}. crash! the {color} {plot.thing} broke. "
             "[{hero} was scared.|{hero} did not know what to do.|{hero.his} heart beat "
             'fast.] "oh no! {elder.call} will be [angry|mad|sad]," {hero} thought. '
-            "[{hero.he} hid under the bed.|{hero.he} put the pieces in a box.|{hero.he} "
+            "[{hero.he} hid under the bed.|{hero.he} put the pieces in a "
+            "box.|{hero.he} "
             "covered it with a cloth.]",
-            '"who broke the {plot.thing}?" {hero.his} {elder.name} asked. {hero} wanted '
+            '"who broke the {plot.thing}?" {hero.his} {elder.name} asked. {hero} '
+            "wanted "
             "to say that [the cat|the wind|{friend}|the dog] did it. but that was not "
             'true. "i did it, {elder.call}. i am sorry," {hero} {said} [in a small '
             "voice|with tears in {hero.his} eyes|at last].",
@@ -150,7 +154,8 @@ PLOTS: tuple[Plot, ...] = (
             'there was no {plot.missing} left! "i will get some," {hero} {said}.',
             "{hero} {walked} to {plot.from}. [{weather}.|on the way {hero.he} saw "
             "{place.sight}.|] {hero} asked {very} politely and got the {plot.missing}. "
-            "{hero.he} [said thank you|carried it home {very} carefully|ran all the way "
+            "{hero.he} [said thank you|carried it home {very} carefully|ran all the "
+            "way "
             "home].",
             "{hero} and {hero.his} {elder.name} mixed and [stirred|baked|waited|sang]. "
             "{soon}, the {food} [smelled {good}|were ready to eat|came out of the oven "
@@ -198,11 +203,14 @@ PLOTS: tuple[Plot, ...] = (
             "soft brush",
         ),
         paragraphs=(
-            "{opening} {then_day}, {hero} and {friend} played {place.at}. [{weather}.|]",
+            "{opening} {then_day}, {hero} and {friend} played {place.at}. "
+            "[{weather}.|]",
             "suddenly they heard a small cry. a {plot.who} was stuck {plot.where}. "
-            '"help! help!" it called. [it was shaking.|it looked {very} afraid.|it could not move.] '
+            '"help! help!" it called. [it was shaking.|it looked {very} afraid.|it '
+            "could not move.] "
             '"do not be afraid," {hero} {said}. "we will help you."',
-            "first {hero} tried to {plot.try}. it did not work. {friend} tried too, but "
+            "first {hero} tried to {plot.try}. it did not work. {friend} tried too, "
+            "but "
             "{friend.he} was too [small|big|slow]. then a {helper.name} came by. "
             '"[{helper.says}!|listen to me.|i have an idea.] you must work together," '
             "it {said}. so they {plot.way}.",
@@ -332,11 +340,13 @@ PLOTS: tuple[Plot, ...] = (
             "{opening} {then_day} was the birthday of {friend}. {hero} wanted to give "
             "{friend.him} a {toy}, but {hero.he} had no money.",
             '"what can i do?" {hero} asked {hero.his} {elder.name}. "[a gift does not '
-            "have to cost money.|the best gift comes from the heart.|make something with "
+            "have to cost money.|the best gift comes from the heart.|make something "
+            "with "
             'your own hands.]" {elder.he} {said}.',
             "so {hero} {walked} to {place.name}. {hero.he} made a {plot.made} of "
             "{plot.of}. it took [all day|{number} hours|a long time]. [{weather}.|a "
-            "{helper.name} helped {hero.him}.|it was not easy, but {hero} did not stop.]",
+            "{helper.name} helped {hero.him}.|it was not easy, but {hero} did not "
+            "stop.]",
             'at the party, {friend} opened {hero.his} gift. "{look}! a {plot.made}! '
             '[did you make it?|i love it!|it is so pretty!]" {friend} {said}. {hero} '
             "{smiled}. {friend} [put it next to {friend.his} bed|showed it to everyone|"
@@ -349,7 +359,8 @@ PLOTS: tuple[Plot, ...] = (
         bound=("treasure",),
         variants=(
             "wish | trouble | undo",
-            "to be very tall | {hero.he} did not fit into the house | to be small again",
+            "to be very tall | {hero.he} did not fit into the house | to be small "
+            "again",
             "to fly | the wind blew {hero.him} far away | to walk on the ground again",
             "for a mountain of candy | {hero.his} tummy hurt | for a bowl of soup",
             "that it never got dark | nobody could sleep | for the moon and the stars",
@@ -391,7 +402,8 @@ PLOTS: tuple[Plot, ...] = (
             "a long trail of jam | bear | it had slept all winter",
         ),
         paragraphs=(
-            "{opening} {then_day}, {hero} and {hero.his} {elder.name} made {food}. they "
+            "{opening} {then_day}, {hero} and {hero.his} {elder.name} made {food}. "
+            "they "
             "put the {food} near the window.",
             'when {hero} came back, some of the {food} were gone! "did you eat them, '
             '{friend}?" {hero} asked. "no, it was not me," {friend} {said}. "[let us '
@@ -445,7 +457,8 @@ PLOTS: tuple[Plot, ...] = (
         ),
         paragraphs=(
             "{opening} {then_day}, {hero} went to {plot.to} with {hero.his} "
-            "{elder.name}. [{friend} came too.|they took {food} with them.|{hero} could "
+            "{elder.name}. [{friend} came too.|they took {food} with them.|{hero} "
+            "could "
             "not wait.] they went by {plot.by}.",
             'first they saw {plot.one}. "{look}!" {hero} {said}. then they saw '
             "{plot.two}. [{hero} had never seen that before.|{hero} wanted to stay "

@@ -6,6 +6,7 @@ report.  The numbers of a run depend on its configuration alone.
 
 import contextlib
 import importlib.metadata
+import math
 import platform
 import signal
 import sys
@@ -23,7 +24,15 @@ from train.config import ConfigError, TrainConfig, flatten
 from train.options import parse_args
 from train.step import init_state, make_eval_step, make_train_step
 
-_PACKAGES = "jax jaxlib flax optax orbax-checkpoint numpy tokenizers".split()
+_PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "numpy",
+    "tokenizers",
+)
 _ORDER_STEPS = 100  # steps whose data order is hashed into run.json
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 
@@ -48,7 +57,6 @@ def train(preset: str, config: TrainConfig) -> int:
     held_out = list(
         data.eval_batches(dataset.valid, batch_size, context, config.eval_batches)
     )
-    dataset.tokenizer.save(run / "tokenizer.json")
     facts = describe(preset, config, dataset, batches)
     identity = flatten(config) | {
         "data_hash": dataset.data_hash,
@@ -72,6 +80,7 @@ def train(preset: str, config: TrainConfig) -> int:
         last = min(config.steps, first + (config.stop_after or config.steps))
         metrics = report.Metrics(run / "metrics.jsonl", keep_until=first)
         stack.callback(metrics.close)
+        dataset.tokenizer.save(run / "tokenizer.json")
         report.write_json(run / "run.json", facts)
         show = stack.enter_context(
             report.progress(first, config.steps, config.log_every)
@@ -82,16 +91,15 @@ def train(preset: str, config: TrainConfig) -> int:
             started = time.perf_counter()
             batch = batches(0 if config.overfit else step - 1)
             state, found = train_step(state, batch)
-            line = {"step": step} | {k: float(v) for k, v in found._asdict().items()}
+            line: dict[str, Any] = {"step": step}
+            line |= {name: float(value) for name, value in found._asdict().items()}
             seconds = time.perf_counter() - started
 
             if step % config.eval_every == 0 or step == config.steps:
                 loss = float(np.mean([eval_step(state.params, b) for b in held_out]))
-                bits_per_token = loss / np.log(2)
+                bits = loss / math.log(2)
                 line["eval_loss"] = loss
-                line["eval_bits_per_byte"] = (
-                    bits_per_token / dataset.valid_bytes_per_token
-                )
+                line["eval_bits_per_byte"] = bits / dataset.valid_bytes_per_token
             speed = config.step_tokens / seconds
             line["timing"] = {
                 "seconds": round(time.perf_counter() - began, 4),

@@ -5,10 +5,11 @@ from the seed and the step number in the state, so a restored state continues ex
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 
@@ -20,8 +21,8 @@ class TrainState(NamedTuple):
     """Everything that a step reads and writes."""
 
     step: jax.Array  # () int32, steps done
-    params: nnx.State
-    opt_state: optax.OptState
+    params: Any  # the decoder's nnx.State of nnx.Param
+    opt_state: Any  # optax's nested tuples
 
 
 class StepMetrics(NamedTuple):
@@ -32,10 +33,11 @@ class StepMetrics(NamedTuple):
     grad_norm: jax.Array  # global norm before clipping
 
 
-StepFn = Callable[[TrainState, jax.Array], tuple[TrainState, StepMetrics]]
+Batch: TypeAlias = np.ndarray | jax.Array
+StepFn: TypeAlias = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
 
 
-def lr_schedule(config: TrainConfig) -> optax.Schedule:
+def lr_schedule(config: TrainConfig) -> Callable[[Any], Any]:
     """Linear warm-up to the peak, then a cosine to `min_lr_ratio` of it."""
     return optax.warmup_cosine_decay_schedule(
         init_value=0.0,
@@ -121,7 +123,7 @@ def make_train_step(config: TrainConfig) -> StepFn:
     return jax.jit(step, donate_argnums=0)
 
 
-def make_eval_step(config: TrainConfig) -> Callable[[nnx.State, jax.Array], jax.Array]:
+def make_eval_step(config: TrainConfig) -> Callable[[nnx.State, Batch], jax.Array]:
     """Build `eval_step(params, batch) -> loss`, without dropout."""
     graph, _ = abstract_decoder(config.model)
 

@@ -7,11 +7,13 @@ a phrase of `PHRASES`, `{^x}` writes it with a capital letter.  The first letter
 sentence and of a quotation is capitalised, and "a" becomes "an", by the engine.
 """
 
+# ruff: noqa: SIM905 - a hundred names read better as words than as literals
 from collections.abc import Mapping
 
 GIRLS = tuple(
     "Lily Mia Anna Sara Lucy Emma Zoe Ella Nora Ruby Molly Daisy Amy Kate Rosie Jane "
-    "Sue Tina Maya Grace Ivy Clara Bella Polly Hana Alma Olga Wendy Esther Penny".split()
+    "Sue Tina Maya Grace Ivy Clara Bella Polly Hana Alma Olga Wendy Esther "
+    "Penny".split()
 )
 BOYS = tuple(
     "Tom Ben Max Sam Tim Jack Leo Finn Noah Oscar Billy Joe Dan Adam Luke Hugo Peter "
@@ -77,7 +79,8 @@ PHRASES: Mapping[str, str] = {
     "|spinning top|balloon|wagon|puzzle|puppet|toy horse|whistle|yo-yo|jump rope]",
     "treasure": "[shiny|smooth|round|golden|silver|tiny|sparkly|pretty] "
     "[stone|shell|coin|key|button|feather|bell|bead|marble|ring]",
-    "food": "[cookies|pancakes|muffins|buns|tarts|cakes|pies|rolls|cupcakes|waffles|noodles"
+    "food": ""
+    "[cookies|pancakes|muffins|buns|tarts|cakes|pies|rolls|cupcakes|waffles|noodles"
     "|dumplings|sandwiches]",
     "fruit": "[apple|pear|peach|plum|berry|banana|orange|cherry|melon]",
     "color": "[red|blue|green|yellow|purple|orange|pink|white|brown|gray]",
@@ -93,7 +96,8 @@ PHRASES: Mapping[str, str] = {
     "then_day": "[one day|one sunny day|one morning|the next day|one cold morning|one "
     "afternoon|on Monday|on Sunday|last week|one rainy day|one windy day|one evening]",
     "weather": "[the sun was [warm|bright|hot]|the sky was [blue|gray|clear]|it was a "
-    "[warm|cold|windy|quiet|lovely] day|a [soft|cool|strong] wind was blowing|the birds "
+    "[warm|cold|windy|quiet|lovely] day|a [soft|cool|strong] wind was blowing|the "
+    "birds "
     "were singing|there was snow on the ground|the leaves were falling]",
     "happy": "[happy|glad|so happy|very happy|full of joy|proud|excited|very excited]",
     "sad": "[sad|very sad|upset|so sad|worried|a little sad|unhappy|very upset]",
@@ -116,7 +120,8 @@ PHRASES: Mapping[str, str] = {
     "look": "[look|wow|oh|see|hey]",
     "home": "[they went home|they walked home together|it was time to go home|{hero} "
     "went home with a smile|the sun went down and they went home]",
-    "tired": "[{hero} was tired but {happy}|{hero} fell asleep with a smile|that night, "
+    "tired": "[{hero} was tired but {happy}|{hero} fell asleep with a smile|that "
+    "night, "
     "{hero} dreamed about {place.name}|{hero} slept {very} well that night|{hero} told "
     "{hero.his} {elder.name} all about it at bedtime]",
     "forever": "[from that day on, they were best friends|they played together every "
@@ -131,7 +136,8 @@ PHRASES: Mapping[str, str] = {
     "to {hobby}.|every day, {hero} {walked} to {place.name}.|{hero} had a good friend "
     "named {friend}.|{hero} loved {place.sight} {place.at}.|]",
     "hobby": "[sing|draw|dance|run|swim|climb|read books|count the stars|paint pictures"
-    "|play hide and seek|jump in puddles|help {hero.his} {elder.name}|tell jokes|collect "
+    "|play hide and seek|jump in puddles|help {hero.his} {elder.name}|tell "
+    "jokes|collect "
     "leaves|look at {place.sight}|ride a bike|play [outside|in the mud|with a toy]]",
     "elder_said": '["I am proud of you," {hero.his} {elder.name} {said}.|{hero.his} '
     "{elder.name} {elder_hug}.|{friend} clapped.|]",

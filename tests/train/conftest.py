@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+# ruff: noqa: SIM905 - a command line reads better as one
 import pytest
 
 from train import corpus, run

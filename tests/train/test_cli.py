@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from train import run
+
 ROOT = Path(__file__).parents[2]
+# Without what only the step cares about: each process compiles for itself.
+FAST = ("--model.n_layers=1", "--model.dropout=0", "--micro_batches=1")
 ENV = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
 
 
@@ -26,7 +30,7 @@ def finished(
     tiny_args: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
     cwd = tmp_path_factory.mktemp("cli")
-    return cwd, command(cwd, "train", *tiny_args, "--steps", 6, "--log_every", 2)
+    return cwd, command(cwd, "train", *tiny_args, *FAST, "--steps", 6, "--log_every", 2)
 
 
 def test_a_run_leaves_everything_in_the_default_directory(
@@ -35,19 +39,19 @@ def test_a_run_leaves_everything_in_the_default_directory(
     cwd, done = finished
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    run = cwd / "runs" / "smoke-cpu"
-    names = {p.name for p in run.iterdir()}
+    folder = cwd / "runs" / "smoke-cpu"
+    names = {p.name for p in folder.iterdir()}
     assert names == {
         "metrics.jsonl", "run.json", "loss.png", "sample.txt", "checkpoints",
         "tokenizer.json",
     }  # fmt: skip
-    lines = [json.loads(t) for t in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(t) for t in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [m["step"] for m in lines] == [1, 2, 3, 4, 5, 6]
     for line in lines:
         assert {"loss", "learning_rate", "grad_norm", "timing"} <= line.keys()
         assert {"seconds", "tokens_per_s"} <= line["timing"].keys()
-    assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert "Once upon a time" in (run / "sample.txt").read_text()
+    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert "Once upon a time" in (folder / "sample.txt").read_text()
 
 
 def test_a_run_describes_itself(
@@ -105,22 +109,31 @@ def test_the_cpu_run_imports_nothing_of_vkore() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_saves_a_checkpoint_and_leaves(
-    tmp_path: Path, tiny_args: list[str], number: signal.Signals
+def test_a_signal_is_noted_once_and_then_acts_as_before(number: signal.Signals) -> None:
+    def raise_it(which: int, _frame: object) -> None:
+        raise InterruptedError(which)
+
+    before = signal.signal(number, raise_it)
+    try:
+        with run.interrupt_flag() as interrupted:
+            assert not interrupted
+            os.kill(os.getpid(), number)
+            assert interrupted == [number]
+            with pytest.raises(InterruptedError):
+                os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is raise_it
+    finally:
+        signal.signal(number, before)
+
+
+def test_ctrl_c_saves_a_checkpoint_and_leaves(
+    tmp_path: Path, tiny_args: list[str]
 ) -> None:
-    args = [
-        "train",
-        *tiny_args,
-        "--model.n_layers",
-        "1",
-        "--out",
-        str(tmp_path),
-        "--steps",
-        "100000",
-    ]
+    args = ["train", *tiny_args, *FAST, "--out", str(tmp_path), "--steps", "100000"]
     process = subprocess.Popen(
         [sys.executable, "-m", *args],
-        cwd=tmp_path, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=tmp_path, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
     )  # fmt: skip
     metrics = tmp_path / "metrics.jsonl"
     deadline = time.monotonic() + 120
@@ -128,7 +141,7 @@ def test_an_interrupt_saves_a_checkpoint_and_leaves(
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "checkpoint saved" in out

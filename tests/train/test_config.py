@@ -33,10 +33,11 @@ def test_presets_have_the_size_of_their_name(preset: str, millions: int) -> None
 
 
 def test_options_reach_nested_fields_with_their_types() -> None:
-    preset, config = parse_args(
+    line = (
         "smoke --steps 7 --model.d_model=64 --data.path a/b.txt --resume "
-        "--learning-rate 1e-4 --no-overfit --precision highest".split()
+        "--learning-rate 1e-4 --no-overfit --precision highest"
     )
+    preset, config = parse_args(line.split())
     assert preset == "smoke"
     expected = PRESETS["smoke"]
     assert config == dataclasses.replace(

@@ -30,9 +30,9 @@ def test_text_files_split_at_separators_that_cross_a_block(
         assert list(data.read_documents(path)) == texts
 
 
-def test_tokens_are_the_documents_in_order(config: DataConfig) -> None:
+def test_tokens_are_the_documents_in_order(config: DataConfig, text_file: Path) -> None:
     dataset = data.load(config, VOCAB)
-    texts = list(data.read_documents(config.path))
+    texts = list(data.read_documents(text_file))
     start = dataset.tokenizer.start_id
 
     def split(tokens: np.ndarray) -> list[str]:
@@ -48,11 +48,11 @@ def test_tokens_are_the_documents_in_order(config: DataConfig) -> None:
 
 
 def test_held_out_stories_stay_held_out_when_the_file_grows(
-    config: DataConfig, tmp_path: Path
+    config: DataConfig, text_file: Path, tmp_path: Path
 ) -> None:
     more = tmp_path / "more.txt"
     extra = f"\n{SEPARATOR}\n".join(corpus.stories(seed=5, count=30))
-    more.write_text(f"{config.path.read_text()}\n{SEPARATOR}\n{extra}")
+    more.write_text(f"{text_file.read_text()}\n{SEPARATOR}\n{extra}")
     _, small = data.documents(config)
     _, large = data.documents(dataclasses.replace(config, path=more))
     assert {t for held, t in small() if held} <= {t for held, t in large() if held}
@@ -62,11 +62,11 @@ def test_held_out_stories_stay_held_out_when_the_file_grows(
 
 
 def test_cache_is_keyed_by_content(
-    config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: DataConfig, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = data.load(config, VOCAB)
     copy = tmp_path / "copy.txt"
-    copy.write_bytes(config.path.read_bytes())
+    copy.write_bytes(text_file.read_bytes())
     with monkeypatch.context() as patch:
         patch.setattr(data, "_write_cache", None)  # a hit writes nothing
         again = data.load(dataclasses.replace(config, path=copy), VOCAB)
@@ -95,8 +95,11 @@ def test_a_given_tokenizer_and_a_validation_file_are_used(
         data.load(with_files, 280)
 
 
-def test_hub_data_set_from_a_local_folder(tmp_path: Path) -> None:
-    pytest.importorskip("datasets")
+def test_hub_data_set_from_a_local_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
     folder = tmp_path / "hub"
     folder.mkdir()
     texts = list(corpus.stories(seed=3, count=40))
@@ -123,6 +126,13 @@ def test_unusable_sources_say_what_to_do(fields: dict, message: str) -> None:
         pytest.importorskip("datasets")
     with pytest.raises(ConfigError, match=message):
         data.load(DataConfig(**fields), VOCAB)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "image.png"
+    path.write_bytes(b"\x89PNG\xff\xfe")
+    with pytest.raises(ConfigError, match=r"image\.png is not UTF-8 text"):
+        data.load(DataConfig(path=path, cache=tmp_path), VOCAB)
 
 
 def test_a_split_without_documents_is_refused(tmp_path: Path) -> None:
@@ -161,7 +171,7 @@ def test_an_epoch_visits_every_window_once_and_the_next_differs() -> None:
         assert len(set(starts)) == len(starts) == 3 * steps
         assert len(set(starts % 8)) == 1
         assert starts.max() + 9 <= 1000
-    assert not np.array_equal(*epochs)
+    assert not np.array_equal(epochs[0], epochs[1])
 
 
 def test_too_little_text_is_refused() -> None:

@@ -1,6 +1,7 @@
 """The public llama2.c format: exact parameters, logits and text."""
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -72,11 +73,12 @@ def test_tokenizer_agrees_with_the_original_tokens(
 def write_checkpoint(path: Path, vocab: int = 6) -> dict[str, np.ndarray]:
     """Write a random checkpoint of width 8 with 2 layers; return its blocks."""
     rng = np.random.default_rng(0)
-    sizes = dict(
-        embedding=(6, 8), attention_norm=(2, 8), query=(2, 8, 8), key=(2, 4, 8),
-        value=(2, 4, 8), out=(2, 8, 8), mlp_norm=(2, 8), gate=(2, 12, 8),
-        down=(2, 8, 12), up=(2, 12, 8), norm=(8,), tables=(2, 5, 2),
-    )  # fmt: skip
+    sizes = {
+        "embedding": (6, 8), "attention_norm": (2, 8), "query": (2, 8, 8),
+        "key": (2, 4, 8), "value": (2, 4, 8), "out": (2, 8, 8), "mlp_norm": (2, 8),
+        "gate": (2, 12, 8), "down": (2, 8, 12), "up": (2, 12, 8), "norm": (8,),
+        "tables": (2, 5, 2),
+    }  # fmt: skip
     blocks = {k: rng.normal(size=s).astype("<f4") for k, s in sizes.items()}
     header = struct.pack("<7i", 8, 12, 2, 2, 1, vocab, 5)
     path.write_bytes(header + b"".join(b.tobytes() for b in blocks.values()))
@@ -103,19 +105,20 @@ def test_every_block_reaches_its_place(tmp_path: Path) -> None:
             assert np.array_equal(kernel, blocks[theirs][i].T)
         for ours, theirs in (("gate", "gate"), ("up", "up"), ("out", "down")):
             assert np.array_equal(block["mlp"][ours]["kernel"], blocks[theirs][i].T)
-    graph, shapes = abstract_decoder(config)
+    _, shapes = abstract_decoder(config)
     assert jax.tree.structure(params) == jax.tree.structure(shapes)
 
 
 def test_reordered_projections_give_the_same_scores() -> None:
     config = ModelConfig(d_model=16, n_heads=2, n_kv_heads=2, context=7)
-    cos, sin = map(np.asarray, rotary_table(config))
+    cos, sin = rotary_table(config)
     rng = np.random.default_rng(0)
     x, wq, wk = rng.normal(size=(7, 16)), *rng.normal(size=(2, 16, 16))
 
     def interleaved(w: np.ndarray) -> np.ndarray:
         y = (x @ w.T).reshape(7, 2, 4, 2)
-        a, b, c, s = y[..., 0], y[..., 1], cos[:, None], sin[:, None]
+        a, b = y[..., 0], y[..., 1]
+        c, s = np.asarray(cos)[:, None], np.asarray(sin)[:, None]
         return np.stack([a * c - b * s, a * s + b * c], -1).reshape(7, 2, 8)
 
     def ours(w: np.ndarray) -> np.ndarray:
@@ -136,7 +139,7 @@ def test_reordered_projections_give_the_same_scores() -> None:
     ],
 )
 def test_damaged_checkpoints_are_refused(
-    tmp_path: Path, damage: object, message: str
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     path = tmp_path / "m.bin"
     write_checkpoint(path)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -88,14 +89,15 @@ def test_another_configuration_is_refused_with_the_keys(
     message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    before = (resumed / "metrics.jsonl").read_bytes()
+    files = [resumed / n for n in ("metrics.jsonl", "run.json", "tokenizer.json")]
+    before = [path.read_bytes() for path in files]
     status = run_tiny("--steps", STEPS, "--out", resumed, "--resume", *args)
     assert status == 2
     error = capsys.readouterr().err
     assert "cannot resume" in error
     assert message in error
     assert "sample_tokens" not in error
-    assert (resumed / "metrics.jsonl").read_bytes() == before
+    assert [path.read_bytes() for path in files] == before
 
 
 def test_nothing_to_resume_is_an_error(
@@ -122,11 +124,11 @@ def test_an_earlier_run_is_moved_aside(tmp_path: Path) -> None:
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     with Checkpoints(tmp_path, keep=2) as checkpoints:
         for step in (2, 4, 6, 6):
-            state = TrainState(np.int32(step), {"w": np.full(3, step)}, ())
+            state = TrainState(jnp.int32(step), {"w": np.full(3, step)}, ())
             checkpoints.save(state, {"seed": step})
         assert checkpoints.latest_step == 6
         assert checkpoints.identity() == {"seed": 6}
-        template = TrainState(np.int32(0), {"w": np.zeros(3, int)}, ())
+        template = TrainState(jnp.int32(0), {"w": np.zeros(3, int)}, ())
         assert checkpoints.arrays()[".params['w']"].tolist() == [6] * 3
         with pytest.raises(ConfigError, match=r"does not fit the model at \.params"):
             checkpoints.restore(template._replace(params={"w": np.zeros(4, int)}))

@@ -9,6 +9,7 @@ import pytest
 
 from train.config import ModelConfig, TrainConfig
 from train.step import (
+    StepMetrics,
     TrainState,
     init_state,
     lr_schedule,
@@ -47,7 +48,7 @@ def test_a_tiny_batch_is_learnt_by_heart(batch: np.ndarray) -> None:
 compiled_step = functools.cache(make_train_step)
 
 
-def one_step(config: TrainConfig, batch: np.ndarray) -> tuple[TrainState, object]:
+def one_step(config: TrainConfig, batch: np.ndarray) -> tuple[TrainState, StepMetrics]:
     return compiled_step(config)(init_state(config), batch)
 
 

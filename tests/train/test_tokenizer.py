@@ -52,5 +52,5 @@ def test_errors_name_the_remedy(tmp_path: Path) -> None:
     broken.write_text("{}")
     with pytest.raises(ConfigError, match=r"not a tokenizer\.json"):
         BpeTokenizer.load(broken)
-    with pytest.raises(ConfigError, match="has no .*endoftext"):
+    with pytest.raises(ConfigError, match=r"has no .*endoftext"):
         BpeTokenizer(tokenizers.Tokenizer(tokenizers.models.BPE()))

@@ -12,11 +12,13 @@ from vkore_jax import dtypes
 from vkore_jax.chips import Chip
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import InvalidProgram
-from vkore_jax.isa import MicroProgram, Strategy, View, row_major
+from vkore_jax.isa import MicroProgram, Strategy, View
 from vkore_jax.isa.micro import MICRO_OPS
 from vkore_jax.program import Program
 
 _IOTA = MICRO_OPS["iota"].code
+ITEMSIZE = {t: t.itemsize for t in dtypes.ALL}
+"""Bytes of an element: `DType.itemsize` without two property calls."""
 
 
 class Context:
@@ -54,7 +56,7 @@ class Context:
                 high += (extent - 1) * stride
         if empty:
             return
-        if low < 0 or (high + 1) * v.dtype.itemsize > self.sizes[v.buffer]:
+        if low < 0 or (high + 1) * ITEMSIZE[v.dtype] > self.sizes[v.buffer]:
             raise InvalidProgram(
                 f"{what}: view touches elements {low}..{high} of {v.dtype}, buffer "
                 f"{v.buffer} has {self.sizes[v.buffer]} bytes"
@@ -63,10 +65,10 @@ class Context:
     def whole(self, v: View, what: str) -> None:
         """Check that a view is the dense view of a whole buffer."""
         self.view(v, what)
-        size = v.dtype.itemsize
+        size = ITEMSIZE[v.dtype]
         for extent in v.shape:
             size *= extent
-        if v.offset or (v.strides != row_major(v.shape) and not v.is_contiguous):
+        if v.offset or not v.is_contiguous:
             raise InvalidProgram(
                 f"{what}: must be dense (offset 0, row-major), found offset "
                 f"{v.offset}, shape {v.shape}, strides {v.strides}"
@@ -153,7 +155,7 @@ def registers(program: MicroProgram) -> list[DType]:
         dtype = insn.dtype
         row = _PLAIN.get(insn.code)
         if row is None:
-            if insn.code != _IMM or insn.srcs or len(insn.imm) != dtype.itemsize:
+            if insn.code != _IMM or insn.srcs or len(insn.imm) != ITEMSIZE[dtype]:
                 return program.types()
         else:
             arity, domain, result = row

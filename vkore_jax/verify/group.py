@@ -6,7 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 
 from vkore_jax.dtypes import DType
-from vkore_jax.errors import HazardError, InvalidProgram, ResourceExhausted
+from vkore_jax.errors import (
+    HazardError,
+    InvalidProgram,
+    ResourceExhausted,
+    VkoreError,
+)
 from vkore_jax.isa import (
     NO_AXIS,
     STAGES,
@@ -24,7 +29,7 @@ from vkore_jax.isa import (
 )
 from vkore_jax.isa.micro import MICRO_OPS
 from vkore_jax.isa.rules import Rules
-from vkore_jax.verify.checks import Context, registers
+from vkore_jax.verify.checks import ITEMSIZE, Context, registers
 
 _IOTA = MICRO_OPS["iota"].code
 _ARGS = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
@@ -67,20 +72,19 @@ class GroupCheck:
         """Check everything about the group but its place in the stream."""
         self._check_grid()
         sizes = self._check_tiles()
-        position = 0
         stages = self.group.stages
-        tails = False
-        for i, stage in enumerate(stages):
-            if stage.phase is Phase.BODY:
-                self._stage(i, stage, position)
-                position += 1
-            else:
-                tails = True
-        if tails:
-            for i, stage in enumerate(stages):
-                if stage.phase is Phase.TAIL:
-                    self._stage(i, stage, position)
-                    position += 1
+        number, position = -1, 0
+        try:
+            for phase in (Phase.BODY, Phase.TAIL):
+                self.phase = phase
+                for number, stage in enumerate(stages):  # noqa: B007 (used on error)
+                    if stage.phase is phase:
+                        self.position = position
+                        _TABLE[type(stage)](self, stage)
+                        position += 1
+        except VkoreError as e:
+            name = type(stages[number]).__name__.lower()
+            raise e.with_context(f"in stage {number} ({name})") from None
         if self.held_bytes > self.ctx.chip.accumulator_bytes:
             raise ResourceExhausted(
                 f"partial sums of the K loop need {self.held_bytes} bytes of "
@@ -102,16 +106,19 @@ class GroupCheck:
 
     def _check_tiles(self) -> list[int]:
         """Check shape, placement and capacity; return the bytes of all slots."""
-        grid, align = self.group.grid, self.ctx.pad_align
+        grid, mask = self.group.grid, self.ctx.pad_align - 1
+        capacity = self.ctx.scratchpad_bytes
+        cuts = [(axis.extent, min(axis.extent, axis.block)) for axis in grid]
         sizes = []
         for i, t in enumerate(self.tiles):
-            if len(t.shape) != len(t.axes):
+            axes = t.axes
+            if len(t.shape) != len(axes):
                 raise InvalidProgram(
-                    f"tile {i}: {len(t.shape)} extents but {len(t.axes)} axes"
+                    f"tile {i}: {len(t.shape)} extents but {len(axes)} axes"
                 )
             seen = 0
-            size = t.dtype.itemsize
-            for extent, a in zip(t.shape, t.axes):
+            size = ITEMSIZE[t.dtype]
+            for extent, a in zip(t.shape, axes):
                 if a == NO_AXIS:
                     if extent < 0:
                         raise InvalidProgram(
@@ -119,21 +126,21 @@ class GroupCheck:
                         )
                     size *= extent
                     continue
-                if a >= len(grid) or grid[a].extent != extent or extent == 1:
+                if a >= len(cuts) or cuts[a][0] != extent or extent == 1:
                     raise InvalidProgram(self._bad_cut(i, extent, a))
                 if seen >> a & 1:
                     raise InvalidProgram(f"tile {i}: grid axis {a} cuts it twice")
                 seen |= 1 << a
-                size *= min(extent, grid[a].block)
+                size *= cuts[a][1]
             if not 1 <= t.slots <= 2:
                 raise InvalidProgram(f"tile {i}: slots must be 1 or 2, found {t.slots}")
-            if t.offset % align:
+            if t.offset & mask:
                 raise InvalidProgram(
-                    f"tile {i}: scratchpad offset must be a multiple of {align}, "
+                    f"tile {i}: scratchpad offset must be a multiple of {mask + 1}, "
                     f"found {t.offset}"
                 )
-            size = -(-size // align) * align * t.slots
-            if t.offset + size > self.ctx.scratchpad_bytes:
+            size = ((size + mask) & ~mask) * t.slots
+            if t.offset + size > capacity:
                 raise ResourceExhausted(
                     f"tile {i} ends at byte {t.offset + size} of the scratchpad; the "
                     f"program reserves {self.ctx.program.scratchpad_bytes} and chip "
@@ -153,16 +160,6 @@ class GroupCheck:
             f"tile {tile}: extent {extent} is cut by grid axis {axis} of extent "
             f"{grid[axis].extent}; they must be equal"
         )
-
-    def _stage(self, number: int, stage: object, position: int) -> None:
-        self.position = position
-        self.phase = stage.phase  # type: ignore[attr-defined]
-        try:
-            STAGE_RULES[type(stage)](self, stage)
-        except InvalidProgram as e:
-            raise e.with_context(
-                f"in stage {number} ({type(stage).__name__.lower()})"
-            ) from None
 
     def _check_overlap(self, sizes: Sequence[int]) -> None:
         """Tiles that share addresses must not hold live blocks at the same time.
@@ -435,3 +432,4 @@ def _check_reduce_types(s: Reduce, src: Tile, outs: Sequence[Tile]) -> None:
 
 
 STAGE_RULES.complete()
+_TABLE = dict(STAGE_RULES)

@@ -96,7 +96,8 @@ class Walk:
 
     def _block(self, block: Block, path: str) -> None:
         """Walk a block; its buffers stay visible (the caller closes the scope)."""
-        locations = len(self.ctx.program.locations)
+        ctx = self.ctx
+        locations = len(ctx.program.locations)
         for i, located in enumerate(block):
             cmd = located.cmd
             if located.loc >= locations:
@@ -106,7 +107,7 @@ class Walk:
                 )
             self.time += 1
             try:
-                RULES[type(cmd)](self.ctx, cmd)
+                _TABLE[type(cmd)](ctx, cmd)
                 nested = _FLOW.get(type(cmd))
                 if nested is not None:
                     nested(self, cmd, f"{path}{i}.")
@@ -235,6 +236,7 @@ class Walk:
         )
 
 
+_TABLE = dict(RULES)
 _FLOW: dict[type, Callable[..., None]] = {
     Loop: Walk.loop,
     While: Walk.while_,

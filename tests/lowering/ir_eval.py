@@ -571,7 +571,8 @@ def select_and_scatter(node: ir.Direct, ops: list[Array]) -> list[Array]:
     for at in np.ndindex(*source.shape):
         best: Any = None
         for place in window_reads(node.attrs, operand.shape, at, None):
-            if best is None or not scalar(node.attrs["select"], operand[best], operand[place])[0]:
+            pair = (operand[place if best is None else best], operand[place])
+            if best is None or not scalar(node.attrs["select"], *pair)[0]:
                 best = place
         if best is not None:
             out[best] = scalar(node.attrs["combiner"], out[best], source[at])[0]

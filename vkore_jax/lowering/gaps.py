@@ -19,5 +19,6 @@ for _op in ("tuple", "get_tuple_element"):
     rules.missing(f"stablehlo.{_op}", "tuples do not exist in JAX programs")
 for _op in ("uniform_quantize", "uniform_dequantize"):
     rules.missing(f"stablehlo.{_op}", "quantized types are not built yet")
+rules.missing("stablehlo.collective_reduce", "needs programs for several devices")
 for _op in ("async_start", "async_done"):
     rules.missing(f"stablehlo.{_op}", "asynchronous computations are not built yet")

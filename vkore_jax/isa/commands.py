@@ -184,8 +184,9 @@ class Tile:
 
     `shape` is the logical whole-tensor shape.  Axis i is cut by grid axis `axes[i]`
     (255: not cut; an axis of extent 1 is never cut).  In the scratchpad a block is
-    dense row-major at `offset`; with `slots` > 1 consecutive blocks rotate through
-    that many adjacent slots (double buffering), each of `Group.slot_bytes(tile)`.
+    dense row-major at `offset`; with `slots` > 1 the block of linear index i lies in
+    slot i modulo `slots` (double buffering).  A slot is a full block rounded up to the
+    chip's scratchpad alignment; the slots of a tile are adjacent.
     """
 
     dtype: DType = f(DTYPE, "element type")
@@ -239,7 +240,7 @@ class Gemm(Stage):
     lhs with k innermost and rhs with n innermost, as tiles are stored; there is no
     transposed read.  When the grid's K axis cuts k, partial sums stay in the
     accumulators over the K steps and leave after the last one, converted to the out
-    tile's dtype (f32 sums round to nearest even).
+    tile's dtype (f32 sums round to nearest even).  A sum over k = 0 is 0.
     """
 
     lhs: int = f(U16, "tile (..., m, k)")
@@ -282,8 +283,10 @@ class Reduce(Stage):
 class Group(Command):
     """Run stages over the blocks of a grid, intermediates in the scratchpad only.
 
-    Blocks run in row-major order of the grid.  With `k_axis` set (it must be the last
-    grid axis) BODY stages run on each K step, TAIL stages after the last one.
+    Blocks run in row-major order of the grid; an axis of extent 0 has one empty block.
+    With `k_axis` set (it must be the last grid axis) BODY stages run on each K step,
+    TAIL stages after the last one.  A tile that accumulates over K is read in TAIL
+    stages only, and TAIL stages touch no tile that K cuts.
     """
 
     grid: tuple[GridAxis, ...] = f(Seq(Struct(GridAxis)), "iteration space")
@@ -301,8 +304,8 @@ class Conv(Command):
 
     lhs is (n, *spatial, c), rhs (*window, c / feature_groups, o), dst (n, *out, o),
     rows contiguous.  The schedule cuts n and o: the engine computes `block_n` samples
-    and `block_o` output features at a time with the operands of a block staged at
-    scratchpad addresses `lhs_offset`, `rhs_offset`, `dst_offset`.
+    and `block_o` output features at a time, and stages the operands and the result of
+    a block in the scratchpad twice (double buffering), see `staged_bytes`.
     """
 
     dst: View = f(VIEW, "dense (n, *out, o)")
@@ -319,6 +322,33 @@ class Conv(Command):
     strategy: Strategy = f(Enum(Strategy), "precision strategy")
     block_n: int = f(U32, "schedule: samples per block")
     block_o: int = f(U32, "schedule: output features per block")
+
+    def staged_bytes(self) -> tuple[int, int, int]:
+        """Return the bytes of one block of lhs, rhs and dst."""
+        return conv_staged_bytes(
+            self.lhs, self.rhs, self.dst, self.batch_groups, self.block_n, self.block_o
+        )
+
+
+def conv_staged_bytes(
+    lhs: Any, rhs: Any, dst: Any, batch_groups: int, block_n: int, block_o: int
+) -> tuple[int, int, int]:
+    """Return the bytes of one block of a convolution's lhs, rhs and dst.
+
+    Args:
+        lhs: anything with `shape` (n, *spatial, c) and `nbytes`, as are the next two.
+        rhs: (*window, c_per_group, o).
+        dst: (n, *out, o).
+        batch_groups: batch group count; a sample of dst reads that many of lhs.
+        block_n: samples of dst per block.
+        block_o: output features per block.
+    """
+    samples, features = max(dst.shape[0], 1), max(dst.shape[-1], 1)
+    return (
+        lhs.nbytes // max(lhs.shape[0], 1) * block_n * batch_groups,
+        rhs.nbytes // features * block_o,
+        dst.nbytes // (samples * features) * block_n * block_o,
+    )
 
 
 # ------------------------------------------------------------------------ data movement
@@ -479,14 +509,18 @@ class ReduceGeneric(Command):
 class Carry:
     """One loop-carried tensor: four buffers of one dtype and shape.
 
-    `enter` is copied to `current` before the first iteration; `next` (written by the
-    body) becomes `current` for the following one; when the loop ends `current` is
-    copied to `leave`.  `current` is read by condition and body and written by neither.
+    `enter` is copied to `current` before the first iteration; `next` becomes `current`
+    for the following one (all `next` are read before any `current` is written); when
+    the loop ends `current` is copied to `leave`.  `current` is read by condition and
+    body and written by neither.  `next` is any value that the end of the body sees:
+    written by the body, this or another carry's `current`, or a value from outside.
+    What the condition writes is not visible in the body.  `leave` may not overlap
+    `current` in address.
     """
 
     enter: View = f(VIEW, "dense value before the loop")
     current: View = f(VIEW, "dense value of this iteration")
-    next: View = f(VIEW, "dense value that the body produces (may be `current`)")
+    next: View = f(VIEW, "dense value for the next iteration")
     leave: View = f(VIEW, "dense value after the loop")
 
 
@@ -522,7 +556,10 @@ class Merge:
 
 @command(0x0052, Unit.CORE)
 class Case(Command):
-    """Run the branch that `index` names; out of range runs the last branch."""
+    """Run the branch that `index` names; out of range runs the last branch.
+
+    Branches may share addresses; a merge's `dst` may not overlap its sources.
+    """
 
     index: View = f(VIEW, "one i32 element")
     branches: tuple[Block, ...] = f(Seq(BLOCK), "one block per branch")

@@ -38,11 +38,13 @@ class Strategy(IntEnum):
 
     LANES = 0
     """Multiply-add on the vector lanes in the operand type: exact for integers
-    (wrapping), slow, for types that the array does not take."""
+    (wrapping), slow, for types that the array does not take.  Integers accumulate in
+    the operand type and are converted when they leave."""
     BF16X1 = 1
     """f32 operands rounded to bf16 (nearest even), products summed in f32."""
     BF16X3 = 2
-    """Operands split into two bf16 parts; three partial products summed in f32."""
+    """Operands split into two bf16 parts; three partial products summed in f32.  A
+    non-finite operand is not split: its low part is 0."""
     BF16X6 = 3
     """Operands split into three bf16 parts; six partial products summed in f32."""
     INT8 = 4
@@ -52,8 +54,8 @@ class Strategy(IntEnum):
 class ReduceKind(IntEnum):
     """Monoids that the vector unit reduces with.
 
-    SUM and PROD of 16-bit floats accumulate in f32 and round once.  MAX and MIN
-    return NaN when any element is NaN.  ARGMAX and ARGMIN give value and index: the
+    SUM and PROD of 16-bit floats accumulate in f32 and round once (or leave as f32).
+    MAX and MIN return NaN when any element is NaN; of nothing, the identity.  ARGMAX and ARGMIN give value and index: the
     first of equal elements, and the first NaN when there is one.
     """
 
@@ -76,11 +78,3 @@ class Phase(IntEnum):
     TAIL = 1
     """Once per block of the other axes, after the last K step."""
 
-
-class ScatterMode(IntEnum):
-    """What a gather or scatter does with an index out of range."""
-
-    CLAMP = 0
-    """Gather: the start index is clamped into range."""
-    DROP = 1
-    """Scatter: the update window is skipped whole."""

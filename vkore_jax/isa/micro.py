@@ -8,7 +8,10 @@ Rounding: every instruction rounds its result to its own type (16-bit floats inc
 nearest even).  Shifts by the bit width or more give 0 (or the sign, for arithmetic).
 Integer division truncates; x/0 is -1 (all ones), x%0 is x; MIN/-1 is MIN, MIN%-1 is 0.
 Float to integer conversion truncates and saturates, NaN gives 0.  `max`/`min` return
-NaN when either operand is NaN.  These are StableHLO's and XLA's conventions.
+NaN when either operand is NaN, and order -0 below +0.  Arithmetic on f32, f64 and bf16
+takes and gives subnormals as zeros; f16 keeps them, and so does what only moves bits
+(`select`, `neg`, `abs`).  Integers convert to 16-bit floats through f32.  These are
+StableHLO's and XLA:CPU's conventions.
 """
 
 from __future__ import annotations

@@ -5,10 +5,11 @@ References are to the StableHLO specification's operations of the same name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from vkore_jax import dtypes
-from vkore_jax.errors import InvalidProgram
+from vkore_jax.errors import InvalidProgram, ResourceExhausted
 from vkore_jax.isa import (
     COMMANDS,
     Carry,
@@ -182,6 +183,25 @@ def _conv(ctx: Context, cmd: Conv) -> None:
             f"lhs (n, *spatial, c) {lhs} and rhs (*window, c / groups, o) {rhs} with "
             f"{cmd.feature_groups} feature and {cmd.batch_groups} batch groups give "
             f"{wanted}, dst is {dst}"
+        )
+    _conv_capacity(ctx, cmd)
+
+
+def _conv_capacity(ctx: Context, cmd: Conv) -> None:
+    align = ctx.pad_align
+    staged = sum(-(-2 * n // align) * align for n in cmd.staged_bytes())
+    if staged > ctx.chip.scratchpad_bytes:
+        raise ResourceExhausted(
+            f"blocks of {cmd.block_n} samples and {cmd.block_o} features need {staged} "
+            f"bytes of scratchpad, chip {ctx.chip.name!r} has "
+            f"{ctx.chip.scratchpad_bytes}: use smaller blocks"
+        )
+    sums = math.prod(cmd.dst.shape[1:-1]) * cmd.block_n * cmd.block_o * 4
+    if sums > ctx.chip.accumulator_bytes:
+        raise ResourceExhausted(
+            f"blocks of {cmd.block_n} samples and {cmd.block_o} features need {sums} "
+            f"bytes of accumulators, chip {ctx.chip.name!r} has "
+            f"{ctx.chip.accumulator_bytes}: use smaller blocks"
         )
 
 

@@ -1,22 +1,21 @@
-"""Hand-built IR graphs for the compiler's tests, and a NumPy reading of the IR."""
+"""Writing IR graphs by hand, for the compiler's tests."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from vkore_jax import dtypes, isa
+from vkore_jax import dtypes
 from vkore_jax.dtypes import BOOL, F32, I32, DType
-from vkore_jax.isa import MICRO_OPS, MicroProgram, ReduceKind, Strategy, row_major
+from vkore_jax.isa import MICRO_OPS, ReduceKind, Strategy, row_major
 from vkore_jax.lowering import ir
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.micro import MicroBuilder
 from vkore_jax.program import Location
 
-Array = np.ndarray[Any, Any]
 LOC = Location(op="test", file="", line=0, function="")
 
 
@@ -194,119 +193,3 @@ def gelu(b: GraphBuilder, x: Value) -> Value:
     t = b.op("tanh", b.op("mul", inner, b.full(math.sqrt(2 / math.pi), x.shape)))
     half = b.op("mul", x, b.full(0.5, x.shape))
     return b.op("mul", half, b.op("add", t, b.full(1.0, x.shape)))
-
-
-# ------------------------------------------------------------------ reading the IR
-
-_OPS: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "max": np.maximum,
-    "min": np.minimum,
-    "exp": np.exp,
-    "tanh": np.tanh,
-    "neg": np.negative,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "select": np.where,
-    "lt": np.less,
-    "le": np.less_equal,
-    "ge": np.greater_equal,
-    "gt": np.greater,
-    "eq": np.equal,
-    "and": np.bitwise_and,
-    "abs": np.abs,
-}
-
-_REDUCE = {
-    ReduceKind.SUM: np.add.reduce,
-    ReduceKind.PROD: np.multiply.reduce,
-    ReduceKind.MAX: np.maximum.reduce,
-    ReduceKind.MIN: np.minimum.reduce,
-}
-
-
-def evaluate(graph: ir.Graph, inputs: Sequence[Array]) -> list[Array]:
-    """Return the outputs of a graph in f64-free NumPy arithmetic."""
-    return _evaluate(graph, list(inputs), {})
-
-
-def _evaluate(
-    graph: ir.Graph, inputs: Sequence[Array], outer: dict[Value, Array]
-) -> list[Array]:
-    env = dict(outer)
-    env.update(zip(graph.params, inputs))
-    for node in graph.nodes:
-        args = [env[v] for v in node.operands]
-        outs = _node(node, args, env)
-        for value, out in zip(node.results, outs, strict=True):
-            env[value] = np.asarray(out, value.dtype.numpy).reshape(value.shape)
-    return [env[v] for v in graph.outputs]
-
-
-def _node(node: ir.Node, args: list[Array], env: dict[Value, Array]) -> list[Any]:
-    if isinstance(node, ir.Const):
-        return [node.data]
-    if isinstance(node, ir.Move):
-        shape = node.result.shape
-        index = np.full(shape, node.offset, np.int64)
-        for axis, (extent, stride) in enumerate(zip(shape, node.strides)):
-            step = np.arange(extent) * stride
-            index += step.reshape([-1 if a == axis else 1 for a in range(len(shape))])
-        return [args[0].reshape(-1)[index]]
-    if isinstance(node, ir.Vec):
-        return micro(node.program, args, node.results[0].shape)
-    if isinstance(node, ir.Gemm):
-        return [np.matmul(args[0].astype(np.float64), args[1].astype(np.float64))]
-    if isinstance(node, ir.Reduce):
-        if node.kind is ReduceKind.ARGMAX:
-            (axis,) = node.axes
-            return [
-                args[0].max(axis, keepdims=True),
-                args[0].argmax(axis, keepdims=True),
-            ]
-        return [_REDUCE[node.kind](args[0], axis=node.axes, keepdims=True)]
-    if isinstance(node, ir.While):
-        carries = args
-        trips = node.trips
-        while trips is None or trips > 0:
-            if trips is None and not _evaluate(node.cond, carries, env)[0]:
-                break
-            carries = _evaluate(node.body, carries, env)
-            trips = None if trips is None else trips - 1
-        return list(carries)
-    if isinstance(node, ir.Case):
-        last = len(node.branches) - 1
-        at = int(args[0])
-        return list(_evaluate(node.branches[at if 0 <= at <= last else last], [], env))
-    if isinstance(node, ir.Direct) and node.command is isa.Copy:
-        return [args[0]]
-    if isinstance(node, ir.Direct) and node.command is isa.Concat:
-        return [np.concatenate(args, node.attrs["axis"])]
-    raise NotImplementedError(type(node).__name__)
-
-
-def micro(
-    program: MicroProgram, args: Sequence[Array], shape: tuple[int, ...]
-) -> list[Array]:
-    """Run a micro-program on arrays."""
-    regs: list[Array] = [np.broadcast_to(a, shape) for a in args]
-    for insn in program.insns:
-        name = insn.op.name
-        if name == "imm":
-            out = np.frombuffer(insn.imm, insn.dtype.numpy).reshape(())
-            out = np.broadcast_to(out, shape)
-        elif name == "iota":
-            axis = insn.imm[0]
-            count = np.arange(shape[axis]).reshape(
-                [-1 if a == axis else 1 for a in range(len(shape))]
-            )
-            out = np.broadcast_to(count, shape)
-        elif name == "convert":
-            out = regs[insn.srcs[0]]
-        else:
-            out = _OPS[name](*(regs[r] for r in insn.srcs))
-        regs.append(np.asarray(out).astype(insn.dtype.numpy))
-    return [regs[r] for r in program.outputs]

@@ -17,7 +17,7 @@ from vkore_jax.chips import Chip
 from vkore_jax.errors import ResourceExhausted
 from vkore_jax.isa import NO_AXIS, GridAxis, Tile
 from vkore_jax.lowering.access import Views
-from vkore_jax.lowering.ir import Direct, Graph, Module, Node
+from vkore_jax.lowering.ir import Case, Direct, Graph, Module, Node, While
 from vkore_jax.lowering.plan import FusedGroup, TiledGroup
 from vkore_jax.lowering.stages import K, StageBuilder, StagePlan, TileSpec
 
@@ -66,11 +66,20 @@ class _Tiler:
             choices = [None, K]
         plans: dict[int | None, StagePlan] = {}
         for comfortable in (True, False):
-            for k in choices:
+            found: list[tuple[int, int, StagePlan, Solution]] = []
+            for n, k in enumerate(choices):
                 plan = plans.get(k) or plans.setdefault(k, build.build(k))
-                made = Blocking(plan, self.chip).solve(comfortable)
-                if made is not None and self._small_programs(plan):
-                    return [_emit(group, plan, made, self.chip)]
+                blocking = Blocking(plan, self.chip)
+                made = blocking.solve(comfortable)
+                if made is None or not self._small_programs(plan):
+                    continue
+                found.append((blocking.traffic(made.blocks), n, plan, made))
+                if not blocking.gemm:
+                    # Without a product one pass over DRAM is all there is to win.
+                    break
+            if found:
+                _, _, plan, made = min(found, key=lambda f: f[:2])
+                return [_emit(group, plan, made, self.chip)]
         halves = self.split(group)
         if not halves:
             raise self._too_big(group, plans[choices[-1]])
@@ -100,8 +109,6 @@ class _Tiler:
 
 
 def _with_graphs(node: Node, graphs: Sequence[Graph]) -> Node:
-    from vkore_jax.lowering.ir import Case, While
-
     if isinstance(node, While):
         return dataclasses.replace(node, cond=graphs[0], body=graphs[1])
     if isinstance(node, Case):
@@ -125,6 +132,12 @@ class Blocking:
         self.plan, self.chip = plan, chip
         self.extent = dict(enumerate(plan.extents)) | {K: plan.k_extent}
         self.gemm = any(isinstance(s, isa.Gemm) for s in plan.stages)
+        rank = len(plan.extents)
+        self.array = {
+            rank - 2: chip.mxu_rows,
+            rank - 1: chip.mxu_cols,
+            K: chip.mxu_rows,
+        }
         self.free = [i for i in range(len(plan.extents)) if i not in plan.locked]
         if plan.k == K:
             self.free.append(K)
@@ -157,9 +170,28 @@ class Blocking:
                 total += elements * max(4, tile.dtype.itemsize)
         return total
 
-    def smallest(self) -> Blocks:
-        """Return the smallest blocks that are allowed."""
-        return {i: 1 for i in self.free}
+    def traffic(self, blocks: Mapping[int, int]) -> int:
+        """Return the DRAM bytes of the schedule: loads and stores run on each block."""
+        steps = 1
+        for axis, block in blocks.items():
+            steps *= -(-self.extent[axis] // block)
+        k = self.plan.k
+        late = steps if k is None else steps // -(-self.extent[k] // blocks[k])
+        total = 0
+        for stage in self.plan.stages:
+            if isinstance(stage, isa.Load | isa.Store):
+                size = self.block_bytes(self.plan.tiles[stage.tile], blocks)
+                total += size * (late if stage.phase is isa.Phase.TAIL else steps)
+        return total
+
+    def smallest(self, comfortable: bool = False) -> Blocks:
+        """Return the smallest blocks that are allowed (that fill the array)."""
+        least = dict.fromkeys(self.free, 1)
+        if comfortable and self.gemm:
+            for axis, size in self.array.items():
+                if axis in least:
+                    least[axis] = min(self.extent[axis], size)
+        return least
 
     # ------------------------------------------------------------------ search
 
@@ -173,14 +205,16 @@ class Blocking:
         if comfortable:
             whole = self.footprint({}, 2)
             # Several blocks let transfers overlap with work; tiny ones do not pay.
-            target = min(max(whole // 8, limit // 32), limit)
-            blocks = self._fit(target, 2) or self._fit(limit, 2)
+            least = limit // 8 if self.gemm else limit // 32
+            target = min(max(whole // 8, least), limit)
+            small = self.smallest(True)
+            blocks = self._fit(target, 2, small) or self._fit(limit, 2, small)
             if blocks is None or not self._good_rows(blocks):
                 return None
             many = any(b < self.extent[i] for i, b in blocks.items())
             return Solution(blocks, 2 if many else 1, False)
         for slots in (2, 1):
-            blocks = self._fit(limit, slots)
+            blocks = self._fit(limit, slots, self.smallest())
             if blocks is not None:
                 return Solution(blocks, slots, False)
         blocks = self.smallest()
@@ -200,13 +234,12 @@ class Blocking:
         """True unless the innermost axis is cut into crumbs."""
         inner = len(self.plan.extents) - 1
         return all(
-            b >= min(self.extent[i], 16)
-            for i, b in blocks.items()
-            if i == inner or i == K
+            b >= min(self.extent[i], 16) for i, b in blocks.items() if i in (inner, K)
         )
 
-    def _fit(self, limit: int, slots: int) -> Blocks | None:
-        if not self._fits(self.smallest(), limit, slots):
+    def _fit(self, limit: int, slots: int, least: Blocks) -> Blocks | None:
+        """Return large blocks within the limit, None when the least do not fit."""
+        if not self._fits(least, limit, slots):
             return None
         blocks: Blocks = {i: self.extent[i] for i in self.free}
         if self.gemm:
@@ -214,12 +247,14 @@ class Blocking:
         for axis in self.free:
             if self._fits(blocks, limit, slots):
                 break
-            blocks[axis] = self._largest(axis, blocks, limit, slots)
+            blocks[axis] = self._largest(axis, blocks, limit, slots, least[axis])
         return blocks
 
-    def _largest(self, axis: int, blocks: Blocks, limit: int, slots: int) -> int:
-        """Return the largest balanced block of an axis that fits, at least 1."""
-        low, high = 1, blocks[axis]
+    def _largest(
+        self, axis: int, blocks: Blocks, limit: int, slots: int, least: int
+    ) -> int:
+        """Return the largest balanced block of an axis that fits, or the least."""
+        low, high = least, blocks[axis]
         while low < high:
             middle = (low + high + 1) // 2
             if self._fits({**blocks, axis: middle}, limit, slots):
@@ -233,25 +268,26 @@ class Blocking:
         return min(_round_up(even, grain), low)
 
     def _shrink_matrix(self, blocks: Blocks, limit: int, slots: int) -> None:
-        """Cut m, n and k of a GEMM until one sample of the batch fits."""
+        """Halve m, n and k of a GEMM until one sample of the batch fits.
+
+        Depth goes first, it costs no traffic; but steps of less than two array heights
+        are not worth their latency.  Then what adds the least traffic.
+        """
         rank = len(self.plan.extents)
         one = {i: 1 for i in self.free if 0 <= i < rank - 2}
-        array = {
-            rank - 2: self.chip.mxu_rows,
-            rank - 1: self.chip.mxu_cols,
-            K: self.chip.mxu_rows,
-        }
         while not self._fits({**blocks, **one}, limit, slots):
-            worth = {
-                i: blocks[i] / array[i] * (2 if i == K else 1)
-                for i in (K, rank - 2, rank - 1)
-                if i in blocks and blocks[i] > array[i]
-            }
-            if not worth:
+            choices: list[tuple[int, int, int]] = []
+            for axis, size in self.array.items():
+                if axis in blocks and blocks[axis] > size:
+                    half = _round_up(-(-blocks[axis] // 2), size)
+                    if axis == K and blocks[axis] > 2 * size:
+                        choices = [(0, axis, half)]
+                        break
+                    cost = self.traffic({**blocks, axis: half})
+                    choices.append((cost, axis, half))
+            if not choices:
                 return
-            axis = max(worth, key=lambda i: (worth[i], i))
-            half = -(-blocks[axis] // 2)
-            blocks[axis] = _round_up(half, array[axis])
+            _, axis, blocks[axis] = min(choices)
 
 
 def _round_up(value: int, step: int) -> int:

@@ -1,0 +1,202 @@
+"""Tiling: everything fits, K is cut when it must be, and what cannot fit says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from tests.lowering import programs
+from tests.lowering.graphs import LOC, GraphBuilder, f32, gelu, module
+from tests.lowering.programs import PROGRAMS, groups
+from vkore_jax import isa
+from vkore_jax.chips import CHIPS, TINY, VK1, Chip
+from vkore_jax.errors import ResourceExhausted
+from vkore_jax.isa import NO_AXIS
+from vkore_jax.lowering import Options, compile_module, ir
+from vkore_jax.verify import verify
+
+KINDS = pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda c: c.name)
+
+
+@KINDS
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_fits_and_reserves_what_it_uses(name: str, chip: Chip) -> None:
+    made = programs.compiled(PROGRAMS[name](), chip)
+    used = 0
+    for group in groups(made):
+        for t in group.tiles:
+            align = chip.scratchpad_align_bytes
+            slot = -(-t.block_bytes(group.grid) // align) * align
+            used = max(used, t.offset + slot * t.slots)
+    assert used <= made.scratchpad_bytes <= chip.scratchpad_bytes
+
+
+def test_deep_products_cut_k_on_tiny_only() -> None:
+    m = PROGRAMS["deep_product"]()
+    (small,) = groups(programs.agree(m, TINY))
+    assert small.k_axis == len(small.grid) - 1
+    assert small.grid[-1].block < small.grid[-1].extent == 1000
+    phases = [s.phase for s in small.stages if isinstance(s, isa.Vec | isa.Store)]
+    assert set(phases) == {isa.Phase.TAIL}
+    (large,) = groups(programs.agree(m, VK1))
+    assert large.k_axis == NO_AXIS
+
+
+def test_long_rows_reduce_along_k() -> None:
+    for group in groups(programs.agree(PROGRAMS["long_rows"](), TINY)):
+        assert group.k_axis != NO_AXIS
+    for group in groups(programs.agree(PROGRAMS["long_rows"](), VK1)):
+        assert group.k_axis == NO_AXIS
+
+
+def test_column_sums_store_in_the_body_and_sum_along_k() -> None:
+    made = programs.agree(PROGRAMS["column_sums"](), TINY)
+    group = groups(made)[0]
+    assert group.k_axis != NO_AXIS
+    stores = [(s.dst.shape, s.phase) for s in group.stages if isinstance(s, isa.Store)]
+    assert ((40, 96), isa.Phase.BODY) in stores
+    assert ((1, 96), isa.Phase.TAIL) in stores
+
+
+def test_several_blocks_are_double_buffered() -> None:
+    x, y = f32(1024, 1024), f32(1024, 1024)
+    b = GraphBuilder(x, y)
+    made = programs.compiled(module(b.done(b.op("add", x, y))), VK1)
+    (group,) = groups(made)
+    blocks = math.prod(-(-a.extent // a.block) for a in group.grid)
+    assert 4 <= blocks <= 16
+    assert {t.slots for t in group.tiles} == {2}
+
+
+def test_one_block_needs_one_slot() -> None:
+    made = programs.compiled(PROGRAMS["norm"](), VK1)
+    (group,) = groups(made)
+    assert group.grid == ()
+    assert {t.slots for t in group.tiles} == {1}
+
+
+@pytest.mark.parametrize("shape", [(512, 2048, 512), (4096, 512, 1536), (31, 3000, 17)])
+def test_product_blocks_suit_the_array(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    x, w = f32(m, k), f32(k, n)
+    b = GraphBuilder(x, w)
+    made = programs.compiled(module(b.done(gelu(b, b.gemm(x, w)))), VK1)
+    (group,) = groups(made)
+    for axis in group.grid:
+        assert axis.block % 8 == 0 or axis.block == axis.extent
+        assert axis.block >= min(axis.extent, VK1.mxu_rows)
+
+
+def test_addresses_are_shared_when_nothing_else_fits() -> None:
+    """Many intermediates of one row: tiles whose lives do not meet overlap."""
+    x = f32(4, 360)
+    b = GraphBuilder(x)
+    y = x
+    for _ in range(3):
+        y = b.op("sub", y, b.broadcast(b.max(y, 1), y.shape, (0,)))
+        y = b.op("mul", y, b.broadcast(b.sum(b.op("abs", y), 1), y.shape, (0,)))
+    made = programs.agree(module(b.done(y)), TINY)
+    assert made.scratchpad_bytes <= TINY.scratchpad_bytes
+
+
+def test_groups_that_do_not_fit_are_split() -> None:
+    x = f32(4, 1300)
+    b = GraphBuilder(x)
+    y = x
+    for _ in range(3):
+        y = b.op("sub", y, b.broadcast(b.max(y, 1), y.shape, (0,)))
+    made = programs.agree(module(b.done(y)), TINY)
+    assert len(groups(made)) > 1
+
+
+def conv(shape: tuple[int, ...], window: tuple[int, ...]) -> ir.Module:
+    x, w = f32(*shape), f32(*window)
+    b = GraphBuilder(x, w)
+    rank = len(shape) - 2
+    y = b.direct(
+        isa.Conv,
+        (x, w),
+        f32(*shape[:-1], window[-1]),
+        strides=(1,) * rank,
+        pad_low=tuple(e // 2 for e in window[:rank]),
+        pad_high=tuple((e - 1) // 2 for e in window[:rank]),
+        lhs_dilation=(1,) * rank,
+        rhs_dilation=(1,) * rank,
+        reversal=(0,) * rank,
+        feature_groups=1,
+        batch_groups=1,
+        strategy=isa.Strategy.BF16X1,
+    )
+    return module(b.done(y))
+
+
+def test_convolutions_are_cut_in_samples_and_features() -> None:
+    whole = programs.compiled(conv((8, 10, 10, 3), (3, 3, 3, 16)), VK1).block[0].cmd
+    assert (whole.block_n, whole.block_o) == (8, 16)
+    cut = programs.compiled(conv((8, 10, 10, 3), (3, 3, 3, 16)), TINY).block[0].cmd
+    assert cut.block_n == 1
+    assert cut.block_o < 16
+
+
+def test_a_convolution_that_does_not_fit_says_what_to_do() -> None:
+    with pytest.raises(ResourceExhausted) as e:
+        programs.compiled(conv((1, 64, 64, 16), (3, 3, 16, 4)), TINY)
+    for part in ("16,384", "bytes of scratchpad", "use a smaller image", "test at ?"):
+        assert part in str(e.value)
+
+
+def test_a_stage_that_does_not_fit_says_what_to_do() -> None:
+    """One micro-program with more operands than the sequencer takes."""
+    xs = [f32(4) for _ in range(12)]
+    b = GraphBuilder(*xs)
+    build = ir_add(len(xs))
+    y = f32(4)
+    b.add(ir.Vec(operands=tuple(xs), results=(y,), loc=LOC, program=build))
+    small = dataclasses.replace(VK1, vec_max_operands=8)
+    with pytest.raises(ResourceExhausted) as e:
+        compile_module(module(b.done(y)), small)
+    assert "micro-programs of at most 8 tiles" in str(e.value)
+
+
+def ir_add(n: int) -> isa.MicroProgram:
+    from vkore_jax.dtypes import F32
+    from vkore_jax.lowering.micro import MicroBuilder
+
+    build = MicroBuilder()
+    total = build.input(F32)
+    for _ in range(n - 1):
+        code = isa.MICRO_OPS["add"].code
+        total = build.emit(code, F32, (total, build.input(F32)))
+    return build.finish([total])[0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_sizes_fit_and_agree(seed: int) -> None:
+    """Ragged last blocks: extents that no block divides."""
+    rng = np.random.default_rng(seed)
+    m, k, n = (int(v) for v in rng.integers(1, 70, 3))
+    x, w, bias = f32(m, k), f32(k, n), f32(n)
+    b = GraphBuilder(x, w, bias)
+    h = b.op("add", b.gemm(x, w), b.broadcast(bias, (m, n), (1,)))
+    top = b.broadcast(b.max(h, 1), (m, n), (0,))
+    e = b.op("exp", b.op("sub", h, top))
+    graph = b.done(e, b.sum(e, 0), b.sum(e, 1))
+    for chip in CHIPS.values():
+        programs.agree(module(graph), chip, seed=seed)
+
+
+def test_smaller_scratchpads_only_mean_smaller_blocks() -> None:
+    m = PROGRAMS["mlp"]()
+    wanted = None
+    for size in (8192, 16384, 65536):
+        chip = dataclasses.replace(TINY, scratchpad_bytes=size)
+        made = compile_module(m, chip, Options(verify=True))
+        verify(made, chip)
+        args = programs.inputs(m)
+        (found,) = programs.golden.run(made.encoded, args, chip=chip)
+        if wanted is not None:
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        wanted = found

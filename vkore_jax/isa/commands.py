@@ -548,7 +548,7 @@ class While(Command):
 
 @record
 class Merge:
-    """A result of a CASE: one source per branch, copied to `dst` by the branch taken."""
+    """A result of a CASE: the branch taken copies its source to `dst`."""
 
     dst: View = f(VIEW, "dense result")
     srcs: tuple[View, ...] = f(VIEWS, "one dense value per branch")

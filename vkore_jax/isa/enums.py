@@ -55,8 +55,9 @@ class ReduceKind(IntEnum):
     """Monoids that the vector unit reduces with.
 
     SUM and PROD of 16-bit floats accumulate in f32 and round once (or leave as f32).
-    MAX and MIN return NaN when any element is NaN; of nothing, the identity.  ARGMAX and ARGMIN give value and index: the
-    first of equal elements, and the first NaN when there is one.
+    MAX and MIN return NaN when any element is NaN; of nothing, the identity.  ARGMAX
+    and ARGMIN give value and index: the first of equal elements, and the first NaN
+    when there is one.
     """
 
     SUM = 0
@@ -77,4 +78,3 @@ class Phase(IntEnum):
     """On every block, K steps included."""
     TAIL = 1
     """Once per block of the other axes, after the last K step."""
-

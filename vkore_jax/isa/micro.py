@@ -179,6 +179,10 @@ def _check(insn: MicroInsn, regs: Sequence[DType]) -> str | None:
         if not 0 <= r < len(regs):
             return f"reads register {r} before it is written"
     kinds = [regs[r] for r in insn.srcs]
+    return _check_types(insn, op, kinds) or _check_imm(insn, op, kinds)
+
+
+def _check_types(insn: MicroInsn, op: MicroOp, kinds: list[DType]) -> str | None:
     if op.name == "select":
         if kinds[0] is not dtypes.BOOL:
             return f"predicate must be i1, found {kinds[0]}"
@@ -193,12 +197,19 @@ def _check(insn: MicroInsn, regs: Sequence[DType]) -> str | None:
         return f"result type must be {kinds[0]}, found {insn.dtype}"
     if op.result == "bool" and insn.dtype is not dtypes.BOOL:
         return f"result type must be i1, found {insn.dtype}"
-    if op.name == "imm" and len(insn.imm) != insn.dtype.itemsize:
-        return f"imm must be {insn.dtype.itemsize} bytes, found {len(insn.imm)}"
-    if op.name == "iota" and len(insn.imm) != 1:
-        return "imm must hold the axis in one byte"
-    if op.name == "reduce_precision" and len(insn.imm) != 2:
-        return "imm must hold exponent and mantissa bits in two bytes"
+    return None
+
+
+def _check_imm(insn: MicroInsn, op: MicroOp, kinds: list[DType]) -> str | None:
+    wanted = _IMM_BYTES.get(op.name, 0)
+    if op.name == "imm":
+        wanted = insn.dtype.itemsize
+    if len(insn.imm) != wanted:
+        return f"imm must be {wanted} bytes, found {len(insn.imm)}"
     if op.name == "bitcast" and kinds[0].itemsize != insn.dtype.itemsize:
         return f"width of {kinds[0]} differs from {insn.dtype}"
     return None
+
+
+_IMM_BYTES: Mapping[str, int] = MappingProxyType({"iota": 1, "reduce_precision": 2})
+"""Bytes of `imm`: an axis; exponent and mantissa bits."""

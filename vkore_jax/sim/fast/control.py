@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vkore_jax.cost import blocks_of, dynamic_bodies
-from vkore_jax.dtypes import BOOL, I32, I64
+from vkore_jax.dtypes import BOOL, I32, I64, DType
 from vkore_jax.isa import Block, Carry, Case, Host, Loop, While
 from vkore_jax.sim.fast.emitter import TOKEN, Shape, Val, ints, tensor_type
 from vkore_jax.sim.fast.state import TOKEN_KEY, HostCall, Key, State
@@ -144,9 +144,9 @@ def case(s: State, cmd: Case, run: RunBlock) -> None:
     regions = ", ".join(
         s.e.region([], lambda n=n: branch(n)) for n in range(len(cmd.branches))
     )
-    types = [(m.dst.dtype, m.dst.shape) for m in cmd.merges]
+    types: list[tuple[DType, Shape]] = [(m.dst.dtype, m.dst.shape) for m in cmd.merges]
     types += [(s.threads[k].dtype, ()) for k in keys]
-    spelled = ", ".join(tensor_type(*t) for t in types)
+    spelled = ", ".join(tensor_type(t, shape) for t, shape in types)
     text = f'"stablehlo.case"({index.name}) ({regions}) : ({index.type}) -> ({spelled})'
     outs = s.e.ops(text, types)
     for merge, val in zip(cmd.merges, outs):
@@ -160,7 +160,7 @@ def host(s: State, cmd: Host) -> None:
     Operands and results are row major: the function gets plain NumPy arrays.
     """
     args = [s.full(v) for v in cmd.srcs]
-    types = [(v.dtype, v.shape) for v in cmd.dsts]
+    types: list[tuple[DType, Shape]] = [(v.dtype, v.shape) for v in cmd.dsts]
     if cmd.effect:
         args, types = [s.thread(TOKEN_KEY), *args], [(TOKEN, ()), *types]
     attributes = (

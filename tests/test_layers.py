@@ -29,7 +29,6 @@ HEIGHT = {
     "verify": 3,
     "callbacks": 3,
     "dump": 4,
-    "ledger": 4,
     "lowering": 5,
     "sim": 5,
     "primitives": 5,

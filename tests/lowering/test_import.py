@@ -278,6 +278,22 @@ def test_effects_in_branches_and_loops_are_kept() -> None:
     assert seen == [0, 0, 0]
 
 
+def test_effect_in_a_branch_without_results_is_kept() -> None:
+    body = """(%i: tensor<i32>, %a: tensor<f32>) {
+      "stablehlo.case"(%i) ({
+        stablehlo.custom_call @vkore.py_callback(%a) {backend_config = "4",
+          has_side_effect = true} : (tensor<f32>) -> ()
+        stablehlo.return
+      }, { stablehlo.return }) : (tensor<i32>) -> ()
+      return }"""
+    module = import_artifact(text(body), VK1)
+    seen: list[int] = []
+    for index in (0, 1):
+        args = [np.int32(index), np.float32(1)]
+        ir_eval.evaluate(module, args, lambda i, x: seen.append(i) or [])
+    assert seen == [4]
+
+
 def test_deep_call_chain() -> None:
     depth = 3000
     functions = [

@@ -155,9 +155,11 @@ class Builder:
     ) -> tuple[Value, ...]:
         """Append a node and return its results.
 
-        A node without effect whose results are all empty becomes empty constants.
+        A node whose results are all empty becomes empty constants, unless it may have
+        effects.
         """
-        if all(0 in shape for _, shape in types) and cls is not ir.HostCall:
+        acts = cls in (ir.HostCall, ir.While, ir.Case)
+        if not acts and all(0 in shape for _, shape in types):
             return tuple(self.empty(d, s) for d, s in types)
         results = tuple(Value(d, s) for d, s in types)
         node = cls(operands=tuple(operands), results=results, loc=self.loc, **fields)

@@ -12,7 +12,7 @@ rules = RuleSet(__name__)
 identity_rows(
     rules,
     ("stablehlo.optimization_barrier",),
-    "Passes its operands on: this compiler moves nothing across that would matter.",
+    "Passes its operands on; equal views on both sides of it may become one.",
 )
 
 

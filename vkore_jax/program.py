@@ -133,7 +133,10 @@ def decode(data: bytes) -> Program:
     body = bytes(data[_HEADER:])
     if hashlib.sha256(body).digest() != bytes(data[16:_HEADER]):
         raise InvalidProgram("checksum mismatch: the program is damaged")
-    program, end = unpack_fields(Program, body, 0)
+    try:
+        program, end = unpack_fields(Program, body, 0)
+    except RecursionError:
+        raise InvalidProgram("blocks are nested too deeply to decode") from None
     if end != len(body):
         raise InvalidProgram(f"{len(body) - end} bytes behind the program")
     program.__dict__["encoded"] = bytes(data)

@@ -591,7 +591,10 @@ def encode_block(block: Block) -> bytes:
 
 def decode_block(data: bytes) -> Block:
     """Decode a block; raises InvalidProgram on any malformed byte."""
-    block, end = BLOCK.unpack(data, 0)
+    try:
+        block, end = BLOCK.unpack(data, 0)
+    except RecursionError:
+        raise InvalidProgram("blocks are nested too deeply to decode") from None
     if end != len(data):
         raise InvalidProgram(f"{len(data) - end} bytes behind the last command")
     return block

@@ -29,6 +29,7 @@ from vkore_jax.pjrt.engines import host_callbacks, load_engine
 from vkore_jax.pjrt.inner import Execute, InnerClient
 from vkore_jax.pjrt.options import CompileOptions
 from vkore_jax.program import Program
+from vkore_jax.verify import verify
 
 _MAGIC = b"VKSIGN\x01\n"
 
@@ -164,7 +165,7 @@ def compile_artifact(
     with make_context() as context:
         signature = read_signature(read_module(context, artifact))
     program = lowering.compile(artifact, chip)
-    return _load(signature, program, options, inner)
+    return _load(signature, program, chip, options, inner)
 
 
 def load_program(
@@ -188,13 +189,18 @@ def load_program(
             f"{program.name} was compiled for chip {program.chip!r}, this device is a "
             f"{chip.name!r}: compile it again"
         )
-    return _load(signature, program, options, inner)
+    return _load(signature, program, chip, options, inner)
 
 
 def _load(
-    signature: Signature, program: Program, options: CompileOptions, inner: InnerClient
+    signature: Signature,
+    program: Program,
+    chip: Chip,
+    options: CompileOptions,
+    inner: InnerClient,
 ) -> LoadedProgram:
     dump(program)
+    verify(program, chip)
     engine = load_engine(
         os.environ.get("VKORE_ENGINE") or "fast",
         program,

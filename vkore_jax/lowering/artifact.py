@@ -1,0 +1,58 @@
+"""Bytes -> MLIR module: StableHLO portable artifacts, plain bytecode, text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import sdy, stablehlo
+from jaxlib.mlir.passmanager import PassManager
+
+from vkore_jax.errors import InvalidArgument
+
+_BYTECODE = b"ML\xefR"
+_PRODUCER = b"StableHLO_v"
+"""Producer name in the header of a portable artifact's bytecode."""
+_HEADER_BYTES = 64
+_EXPAND_CHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+"""JAX expands CHLO before it makes an artifact; other modules may still hold it."""
+
+
+def read_module(artifact: bytes) -> Any:
+    """Parse a program.
+
+    Args:
+        artifact: StableHLO portable artifact (what JAX sends a plugin), MLIR bytecode
+            or MLIR text.
+
+    Returns:
+        The module (`jaxlib.mlir.ir.Module`), in a context of its own: a context never
+        frees the constants that it has seen.
+
+    Raises:
+        InvalidArgument: when it is none of these.
+    """
+    context = mlir.Context()
+    stablehlo.register_dialect(context, load=True)
+    sdy.register_dialect(context)
+    context.allow_unregistered_dialects = True
+    try:
+        # jaxlib crashes when it is asked to read other bytecode as an artifact.
+        head = artifact[:_HEADER_BYTES]
+        if head.startswith(_BYTECODE) and _PRODUCER in head:
+            return stablehlo.deserialize_portable_artifact(context, artifact)
+        # An artifact brings its dialects along; a module needs `func` and others.
+        registry = mlir.DialectRegistry()
+        _jax_mlir_ext.register_dialects(registry)
+        context.append_dialect_registry(registry)
+        module = mlir.Module.parse(artifact, context)
+        stablehlo.register_stablehlo_passes()
+        with context:
+            PassManager.parse(_EXPAND_CHLO).run(module.operation)
+        return module
+    except (mlir.MLIRError, ValueError, TypeError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InvalidArgument(
+            f"neither a StableHLO portable artifact nor an MLIR module: {reason}"
+        ) from None

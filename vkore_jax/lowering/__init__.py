@@ -5,10 +5,13 @@ import -> simplify -> layout -> fuse -> tile -> allocate -> emit
 
 from __future__ import annotations
 
+from typing import Any
+
 from vkore_jax.chips import Chip
 from vkore_jax.lowering import ir
 from vkore_jax.lowering.access import Views
 from vkore_jax.lowering.allocate import allocate
+from vkore_jax.lowering.artifact import read_module
 from vkore_jax.lowering.emit import emit
 from vkore_jax.lowering.fuse import fuse, split
 from vkore_jax.lowering.legalize.layout import layout
@@ -18,21 +21,30 @@ from vkore_jax.lowering.tile import tile
 from vkore_jax.lowering.verify_ir import check
 from vkore_jax.program import Program
 
-__all__ = ["Options", "compile", "compile_module"]
+__all__ = ["Options", "compile", "compile_module", "read_module"]
 
 DEFAULT = Options()
 
 
-def compile(artifact: bytes, chip: Chip, options: Options = DEFAULT) -> Program:
-    """Compile a StableHLO portable artifact.
+def compile(artifact: Any, chip: Chip, options: Options = DEFAULT) -> Program:
+    """Compile a StableHLO program.
+
+    Args:
+        artifact: portable artifact, MLIR bytecode or text, or the module that
+            `read_module` made of one.
+        chip: profile to compile for.
+        options: choices that never change a result.
 
     Raises:
+        InvalidArgument: the bytes are no StableHLO module.
         UnsupportedOp, NotYetImplemented: the chip or this compiler cannot do an op.
         ResourceExhausted: it does not fit the chip's memories.
     """
-    from vkore_jax.lowering.importer import import_artifact
+    from vkore_jax.lowering.importer import import_module
 
-    return compile_module(import_artifact(artifact, chip), chip, options)
+    if isinstance(artifact, bytes):
+        artifact = read_module(artifact)
+    return compile_module(import_module(artifact, chip), chip, options)
 
 
 def compile_module(

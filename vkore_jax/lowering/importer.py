@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir as mlir
-from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-from jaxlib.mlir.dialects import sdy, stablehlo
 
 from vkore_jax import dtypes
 from vkore_jax.chips import Chip
@@ -38,6 +36,7 @@ from vkore_jax.lowering import (
     reduction,
     rng,
 )
+from vkore_jax.lowering.artifact import read_module
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.locations import UNKNOWN, Locations
@@ -81,38 +80,13 @@ def import_artifact(artifact: bytes, chip: Chip, rules: RuleSet = RULES) -> ir.M
         UnsupportedOp: the program asks for what the chip cannot do.
         NotYetImplemented: the compiler does not do it yet.
     """
-    context = _context()
-    with context:
-        return _Walk(_parse(artifact, context), chip, rules).run()
+    return import_module(read_module(artifact), chip, rules)
 
 
-def _context() -> Any:
-    context = mlir.Context()
-    stablehlo.register_dialect(context, load=True)
-    sdy.register_dialect(context)
-    context.allow_unregistered_dialects = True
-    return context
-
-
-def _parse(artifact: bytes, context: Any) -> Any:
-    problems: list[str] = []
-    if artifact.startswith(b"ML\xefR"):
-        try:
-            return stablehlo.deserialize_portable_artifact(context, artifact)
-        except Exception as error:
-            problems.append(str(error))
-    # An artifact brings its dialects along; text needs `func` and others registered.
-    registry = mlir.DialectRegistry()
-    _jax_mlir_ext.register_dialects(registry)
-    context.append_dialect_registry(registry)
-    try:
-        return mlir.Module.parse(artifact, context)
-    except Exception as error:
-        problems.append(str(error))
-    raise InvalidArgument(
-        "neither a StableHLO portable artifact nor an MLIR module: "
-        + " / ".join(p.strip().split("\n")[0] for p in problems)
-    )
+def import_module(module: Any, chip: Chip, rules: RuleSet = RULES) -> ir.Module:
+    """Lower a parsed module (see `import_artifact`)."""
+    with module.context:
+        return _Walk(module, chip, rules).run()
 
 
 class _Frame:

@@ -1,4 +1,4 @@
-"""Reading a StableHLO artifact as far as the plugin itself must understand it.
+"""Reading a StableHLO module as far as the plugin itself must understand it.
 
 The plugin needs the entry function's signature: element types, shapes, memory kinds,
 layouts and donation.  Everything else is the compiler's business.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
+from jaxlib.mlir.dialects import func
 
 from vkore_jax import dtypes
 from vkore_jax.errors import InvalidArgument, UnsupportedOp
@@ -71,35 +71,6 @@ class Signature:
     params: tuple[TensorSpec, ...]
     results: tuple[TensorSpec, ...]
     donated: tuple[int, ...]
-
-
-def make_context() -> ir.Context:
-    """Return a fresh MLIR context with the dialects that JAX's artifacts use.
-
-    One per compilation: a context never frees the constants that it has seen.
-    """
-    context = ir.Context()
-    chlo.register_dialect(context)
-    sdy.register_dialect(context)
-    stablehlo.register_dialect(context)
-    return context
-
-
-def read_module(context: ir.Context, artifact: bytes) -> ir.Module:
-    """Parse an artifact (portable bytecode, plain bytecode or text).
-
-    Raises:
-        InvalidArgument: when it is none of these.
-    """
-    try:
-        return stablehlo.deserialize_portable_artifact(context, artifact)
-    except Exception as portable_error:
-        try:
-            return ir.Module.parse(artifact, context)
-        except Exception:
-            raise InvalidArgument(
-                f"the program is not a StableHLO artifact: {portable_error}"
-            ) from portable_error
 
 
 def read_signature(module: ir.Module) -> Signature:

@@ -21,8 +21,6 @@ from vkore_jax.errors import InvalidProgram, NotYetImplemented
 from vkore_jax.pjrt.artifact import (
     Signature,
     TensorSpec,
-    make_context,
-    read_module,
     read_signature,
 )
 from vkore_jax.pjrt.engines import host_callbacks, load_engine
@@ -162,9 +160,10 @@ def compile_artifact(
     Raises:
         VkoreError: the program cannot be compiled; the message says why.
     """
-    with make_context() as context:
-        signature = read_signature(read_module(context, artifact))
-    program = lowering.compile(artifact, chip)
+    module = lowering.read_module(artifact)
+    with module.context:
+        signature = read_signature(module)
+    program = lowering.compile(module, chip)
     return _load(signature, program, chip, options, inner)
 
 

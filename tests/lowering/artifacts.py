@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from collections.abc import Callable
 from typing import Any
 
 import jax
-from jaxlib import _jax
 from jaxlib.mlir.dialects import stablehlo
 
 from vkore_jax.chips import VK1, Chip
 from vkore_jax.lowering import ir
 from vkore_jax.lowering.importer import import_artifact
+
+_jax: Any = importlib.import_module("jaxlib._jax")  # has no type stubs
 
 PLATFORM = "vkore"
 
@@ -24,7 +26,7 @@ def artifact(f: Callable[..., Any], *args: Any, **jit: Any) -> bytes:
     composites or plain ops.
     """
     lowered = jax.jit(f, **jit).trace(*args).lower(lowering_platforms=(PLATFORM,))
-    module = lowered.compiler_ir()
+    module: Any = lowered.compiler_ir()
     out = io.BytesIO()
     module.operation.write_bytecode(out)
     version = stablehlo.get_current_version()

@@ -68,7 +68,9 @@ def linen_decoder() -> tuple[Any, tuple[Any, ...]]:
     params = model.init(jax.random.key(0), TOKENS, train=False)
 
     def loss_fn(p: Any, tokens: Any, key: Any) -> Any:
-        logits = model.apply(p, tokens, rngs={"dropout": jax.random.wrap_key_data(key)})
+        logits: Any = model.apply(
+            p, tokens, rngs={"dropout": jax.random.wrap_key_data(key)}
+        )
         return cross_entropy(logits[:, :-1], tokens[:, 1:])
 
     key = np.array([0, 3], np.uint32)
@@ -151,7 +153,8 @@ class Lstm(nn.Module):
     @nn.compact
     def __call__(self, x: Any) -> Any:
         x = x.reshape(x.shape[0], 8, -1)
-        return nn.Dense(5)(nn.RNN(nn.OptimizedLSTMCell(6))(x)[:, -1])
+        states: Any = nn.RNN(nn.OptimizedLSTMCell(6))(x)
+        return nn.Dense(5)(states[:, -1])
 
 
 def linen_classifier(model: nn.Module) -> tuple[Any, tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from vkore_jax import isa
 from vkore_jax.chips import Chip
 from vkore_jax.errors import ResourceExhausted
 from vkore_jax.isa import NO_AXIS, GridAxis, Tile
+from vkore_jax.isa.commands import conv_staged_bytes
 from vkore_jax.lowering.access import Views
 from vkore_jax.lowering.ir import Case, Direct, Graph, Module, Node, While
 from vkore_jax.lowering.plan import FusedGroup, TiledGroup
@@ -405,11 +406,7 @@ def _conv(node: Direct, chip: Chip) -> Direct:
     groups = node.attrs["feature_groups"] * batch_groups
 
     def need(block_n: int, block_o: int) -> int:
-        parts = (
-            lhs.nbytes // max(lhs.shape[0], 1) * block_n * batch_groups,
-            rhs.nbytes // max(features, 1) * block_o,
-            out.nbytes // max(samples * features, 1) * block_n * block_o,
-        )
+        parts = conv_staged_bytes(lhs, rhs, out, batch_groups, block_n, block_o)
         return sum(_round_up(2 * p, chip.scratchpad_align_bytes) for p in parts)
 
     def sums(block_n: int, block_o: int) -> int:

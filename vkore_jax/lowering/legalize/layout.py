@@ -32,8 +32,6 @@ from vkore_jax.program import Location
 ANY_SOURCE = (isa.Copy, isa.Concat, isa.Pad, isa.DynamicSlice, isa.DynamicUpdate)
 """Commands of the DMA engine: they read any strided view."""
 
-Values = tuple[Value, ...]
-
 UNKNOWN = Location(op="copy", file="", line=0, function="")
 
 
@@ -173,20 +171,14 @@ class _Layout:
 
     def main(self, graph: Graph) -> Graph:
         nodes = self._nodes(graph)
-        return self._owning(graph, nodes, ())
+        return self._owning(graph, nodes)
 
-    def _owning(self, graph: Graph, nodes: list[Node], passing: Values) -> Graph:
-        """Finish a graph whose outputs must be alone in buffers that it writes.
-
-        Output i may also be `passing[i]` itself: a carry that stays as it is.
-        """
+    def _owning(self, graph: Graph, nodes: list[Node]) -> Graph:
+        """Finish a graph whose outputs must be alone in buffers that it writes."""
         owned = {v for n in nodes if not isinstance(n, Const | Move) for v in n.results}
         taken: set[Value] = set()
         outputs: list[Value] = []
-        for i, value in enumerate(graph.outputs):
-            if i < len(passing) and value is passing[i]:
-                outputs.append(value)
-                continue
+        for value in graph.outputs:
             value = self._readable(value)
             root = self.views.root(value)
             if self.views.alias(value) is None or root not in owned or root in taken:
@@ -220,14 +212,13 @@ class _Layout:
             if isinstance(node, Reduce):
                 node = self._spread(node, nodes)
             if isinstance(node, While):
-                cond, body = node.cond, node.body
                 node = dataclasses.replace(
                     node,
-                    cond=self._owning(cond, self._nodes(cond), ()),
-                    body=self._owning(body, self._nodes(body), body.params),
+                    cond=self._owning(node.cond, self._nodes(node.cond)),
+                    body=self._dense(node.body),
                 )
             elif isinstance(node, Case):
-                branches = tuple(self._branch(b) for b in node.branches)
+                branches = tuple(self._dense(b) for b in node.branches)
                 node = dataclasses.replace(node, branches=branches)
             nodes.append(node)
         return nodes
@@ -297,8 +288,8 @@ class _Layout:
         )
         return dataclasses.replace(node, operands=(full,))
 
-    def _branch(self, graph: Graph) -> Graph:
-        """Rewrite a branch: outputs are dense, but may be anybody's."""
+    def _dense(self, graph: Graph) -> Graph:
+        """Rewrite a branch or loop body: outputs are dense, but may be anybody's."""
         nodes = self._nodes(graph)
         outputs = tuple(self._readable(v) for v in graph.outputs)
         return Graph(params=graph.params, nodes=tuple(nodes), outputs=outputs)

@@ -13,7 +13,7 @@ from train.tokenizer import SEPARATOR
 
 TINY = (
     "smoke --model.vocab_size 300 --model.context 16 --model.d_model 16 "
-    "--model.n_layers 2 --model.n_heads 4 --model.n_kv_heads 2 --model.d_ff 24 "
+    "--model.n_layers 1 --model.n_heads 4 --model.n_kv_heads 2 --model.d_ff 24 "
     "--batch_size 4 --warmup_steps 2 --eval_every 4 --eval_batches 2 "
     "--sample_tokens 4 --model.dropout 0.1 --micro_batches 2"
 ).split()

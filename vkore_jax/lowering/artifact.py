@@ -7,7 +7,6 @@ from typing import Any
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import sdy, stablehlo
-from jaxlib.mlir.passmanager import PassManager
 
 from vkore_jax.errors import InvalidArgument
 
@@ -15,8 +14,6 @@ _BYTECODE = b"ML\xefR"
 _PRODUCER = b"StableHLO_v"
 """Producer name in the header of a portable artifact's bytecode."""
 _HEADER_BYTES = 64
-_EXPAND_CHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
-"""JAX expands CHLO before it makes an artifact; other modules may still hold it."""
 
 
 def read_module(artifact: bytes) -> Any:
@@ -46,11 +43,7 @@ def read_module(artifact: bytes) -> Any:
         registry = mlir.DialectRegistry()
         _jax_mlir_ext.register_dialects(registry)
         context.append_dialect_registry(registry)
-        module = mlir.Module.parse(artifact, context)
-        stablehlo.register_stablehlo_passes()
-        with context:
-            PassManager.parse(_EXPAND_CHLO).run(module.operation)
-        return module
+        return mlir.Module.parse(artifact, context)
     except (mlir.MLIRError, ValueError, TypeError) as error:
         reason = str(error).strip().split("\n")[0]
         raise InvalidArgument(

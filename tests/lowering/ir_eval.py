@@ -23,9 +23,7 @@ Array = np.ndarray[Any, Any]
 Env = dict[ir.Value, Array]
 
 
-def evaluate(
-    module: ir.Module, args: Sequence[Array], calls: Any = None
-) -> list[Array]:
+def evaluate(module: ir.Module, args: Sequence[Any], calls: Any = None) -> list[Array]:
     """Run a module; `calls(callback, *operands)` answers host calls."""
     return graph(module.graph, [np.asarray(a) for a in args], {}, calls)
 
@@ -63,7 +61,7 @@ def run(node: ir.Node, ops: list[Array], env: Env, calls: Any) -> Sequence[Array
     if isinstance(node, ir.Move):
         return [read_view(ops[0], node.result.shape, node.offset, node.strides)]
     if isinstance(node, ir.Gemm):
-        return [gemm(*ops, node.result.dtype.numpy)]
+        return [gemm(ops[0], ops[1], node.result.dtype.numpy)]
     if isinstance(node, ir.Reduce):
         return reduce(node, ops[0])
     if isinstance(node, ir.While):

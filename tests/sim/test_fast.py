@@ -283,7 +283,7 @@ def test_effects_keep_their_order_in_and_around_a_loop() -> None:
     callbacks = {
         i: lambda x, i=i: log.append((i, int(np.asarray(x)))) or () for i in range(3)
     }
-    run(b.build().encoded, [np.int32(10)[()].reshape(())], callbacks=callbacks)
+    run(b.build().encoded, [np.array(10, np.int32)], callbacks=callbacks)
     assert log == [(0, 10), (1, 10), (1, 11), (1, 12), (2, 10)]
 
 

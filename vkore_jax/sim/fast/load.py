@@ -43,9 +43,9 @@ _UNCHECKED = (True,) if jaxlib.version.__version_info__[:2] <= (0, 10) else ()
 """`_skip_checks` of the result handlers; jaxlib 0.12 no longer has the argument."""
 
 _EXACT: tuple[tuple[str, str], ...] = (("xla_backend_optimization_level", "0"),)
-"""Stops the contraction of a * b + c into one rounding.  Of the eight settings tried
-per compilation (this one, `xla_cpu_max_isa` at three levels, fast math ...) the only one
-that does; with the others 24 % of such results differ from two roundings."""
+"""Stops the contraction of a * b + c into one rounding.  Of the eight settings
+tried per compilation (the default, `xla_cpu_max_isa` at three levels, fast math ...)
+the only one that does; with the others 24 % of such results differ."""
 
 
 class FastProgram:

@@ -7,7 +7,7 @@ synchronously: an array that exists is complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from jax.core import ShapedArray
 from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
 from vkore_jax import dtypes
-from vkore_jax.pjrt.artifact import TOKEN_TYPE, TensorSpec
+from vkore_jax.pjrt.artifact import TOKEN_TYPE
 
 Array = Any
 """A single-device array of the inner client."""
@@ -37,77 +37,6 @@ class InnerClient:
         self.devices: list[Any] = list(self.client.devices())
         self._shardings = [jax.sharding.SingleDeviceSharding(d) for d in self.devices]
         self._recipes: dict[tuple[int, tuple[int, ...], int], Any] = {}
-
-    def compile(
-        self,
-        module: Any,
-        device_id: int,
-        callbacks: Sequence[Callable[..., Any]] = (),
-    ) -> Any:
-        """Compile a StableHLO module (`jaxlib.mlir.ir.Module`) for one device.
-
-        Args:
-            module: the program; a `xla_ffi_python_cpu_callback` in it names an element
-                of `callbacks` by its `index`.
-            device_id: inner device to run on.
-            callbacks: Python functions, NumPy arrays in, NumPy arrays out.
-        """
-        device = self.devices[device_id]
-        options = _jax.CompileOptions()
-        options.device_assignment = xla_client.DeviceAssignment.create(
-            np.array([[device_id]])
-        )
-        arguments: dict[str, Any] = {"compile_options": options}
-        if callbacks:
-            arguments["host_callbacks"] = list(callbacks)
-        return self.client.compile_and_load(
-            module, _jax.DeviceList((device,)), **arguments
-        )
-
-    def caller(
-        self,
-        executable: Any,
-        results: Sequence[TensorSpec],
-        device_id: int,
-        *,
-        can_fail: bool,
-    ) -> Execute:
-        """Return the cheapest callable that runs an executable.
-
-        Args:
-            executable: from `compile`.
-            results: what it returns.
-            device_id: where it runs.
-            can_fail: wait for the execution token, so that an error raised inside (by a
-                callback, by a custom call) is raised here.  Costs about a microsecond.
-        """
-        run = executable.execute_sharded
-        handlers = [self.handler(spec, device_id) for spec in results]
-        if can_fail:
-
-            def checked(arguments: list[Array]) -> list[Array]:
-                outcome = run(arguments, True)
-                outcome.consume_token().block_until_ready()
-                return outcome.consume_with_handlers(handlers)
-
-            return checked
-
-        def unchecked(arguments: list[Array]) -> list[Array]:
-            return run(arguments).consume_with_handlers(handlers)
-
-        return unchecked
-
-    def handler(self, spec: TensorSpec, device_id: int) -> Any:
-        """Return the object that wraps one result; C++ for anything but tokens."""
-        if spec.is_token:
-            return _first
-        aval, sharding = _aval(spec.pjrt_type, spec.shape), self._shardings[device_id]
-        try:  # jaxlib 0.10: without this, every result is checked by Python code
-            return _jax.array_result_handler(
-                aval, sharding, committed=True, _skip_checks=True
-            )
-        except TypeError:  # newer jaxlib never checks
-            return _jax.array_result_handler(aval, sharding, committed=True)
 
     def adopt(
         self,
@@ -169,7 +98,3 @@ def _aval(pjrt_type: int, shape: tuple[int, ...]) -> Any:
     if pjrt_type != TOKEN_TYPE:
         dtype = dtypes.by_pjrt(pjrt_type).numpy
     return ShapedArray(shape, dtype)
-
-
-def _first(arrays: Sequence[Array]) -> Array:
-    return arrays[0]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.sim.builder import ProgramBuilder, binary, micro, unary
 from vkore_jax.chips import TINY, Chip
-from vkore_jax.dtypes import BF16, BOOL, F32, F64, I8, I32, DType
+from vkore_jax.dtypes import BF16, BOOL, C64, F32, F64, I8, I32, DType
 from vkore_jax.errors import (
     HazardError,
     InvalidProgram,
@@ -23,6 +23,8 @@ from vkore_jax.isa import (
     Conv,
     Copy,
     DynamicSlice,
+    Fft,
+    FftKind,
     Gather,
     Gemm,
     Loop,
@@ -484,6 +486,24 @@ def scatter_window(b: ProgramBuilder) -> None:
 def comparator_type(b: ProgramBuilder) -> None:
     x = b.arg(F32, (4,))
     b.emit(Sort((b.result(F32, (4,)),), (x,), 0, True, binary("add", F32)))
+
+
+@wrong(InvalidProgram, "spectrum (2, 5)")
+def transform_shape(b: ProgramBuilder) -> None:
+    x = b.arg(F32, (2, 8))
+    b.emit(Fft(b.result(C64, (2, 4)), x, FftKind.RFFT, (8,)))
+
+
+@wrong(InvalidProgram, "RFFT takes complex<f32> with f32")
+def transform_type(b: ProgramBuilder) -> None:
+    x = b.arg(C64, (8,))
+    b.emit(Fft(b.result(C64, (5,)), x, FftKind.RFFT, (8,)))
+
+
+@wrong(InvalidProgram, "1 to 3 axes")
+def transform_axes(b: ProgramBuilder) -> None:
+    x = b.arg(C64, (8,))
+    b.emit(Fft(b.result(C64, (8,)), x, FftKind.FFT, (8, 8)))
 
 
 @wrong(InvalidProgram, "iota has no meaning")

@@ -35,6 +35,8 @@ from vkore_jax.isa import (
     Copy,
     DynamicSlice,
     DynamicUpdate,
+    Fft,
+    FftKind,
     Gather,
     Gemm,
     Group,
@@ -245,6 +247,23 @@ def sort_work(cmd: Sort) -> Work:
         bytes_in=_bytes(cmd.srcs),
         bytes_out=_bytes(cmd.dsts),
         core_ops=first.size * rounds * per_element,
+    )
+
+
+@COMMAND_WORK.rule(Fft)
+def fft_work(cmd: Fft) -> Work:
+    """5 n log2 n a transform, half of that for a real one.
+
+    The customary count: Frigo and Johnson, "The design and implementation of FFTW3".
+    """
+    real = cmd.kind in (FftKind.RFFT, FftKind.IRFFT)
+    points = (cmd.dst if cmd.kind is FftKind.IRFFT else cmd.src).size
+    rounds = sum(max(1, math.ceil(math.log2(n))) for n in cmd.lengths)
+    return Work(
+        unit=Unit.CORE,
+        bytes_in=cmd.src.nbytes,
+        bytes_out=cmd.dst.nbytes,
+        core_ops=5 * points * rounds // (2 if real else 1),
     )
 
 

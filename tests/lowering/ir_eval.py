@@ -634,6 +634,14 @@ def conv(node: ir.Direct, ops: list[Array]) -> list[Array]:
     return [out.astype(node.result.dtype.numpy)]
 
 
+def fft(node: ir.Direct, ops: list[Array]) -> list[Array]:
+    names = {"FFT": "fftn", "IFFT": "ifftn", "RFFT": "rfftn", "IRFFT": "irfftn"}
+    lengths = node.attrs["lengths"]
+    function = getattr(np.fft, names[node.attrs["kind"].name])
+    out = function(ops[0], s=lengths, axes=range(-len(lengths), 0))
+    return [out.astype(node.result.dtype.numpy)]
+
+
 DIRECT: dict[type, Callable[[ir.Direct, list[Array]], Sequence[Array]]] = {
     isa.Concat: concat,
     isa.Pad: pad,
@@ -646,4 +654,5 @@ DIRECT: dict[type, Callable[[ir.Direct, list[Array]], Sequence[Array]]] = {
     isa.SelectAndScatter: select_and_scatter,
     isa.ReduceGeneric: reduce_generic,
     isa.Conv: conv,
+    isa.Fft: fft,
 }

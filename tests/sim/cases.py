@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.sim import cases_core, cases_flow, cases_group, cases_micro, cases_move
+from tests.sim import (
+    cases_core,
+    cases_fft,
+    cases_flow,
+    cases_group,
+    cases_micro,
+    cases_move,
+)
 from tests.sim.case import SimCase
 
 CASES: tuple[SimCase, ...] = (
@@ -10,6 +17,7 @@ CASES: tuple[SimCase, ...] = (
     *cases_micro.CASES,
     *cases_group.CASES,
     *cases_core.CASES,
+    *cases_fft.CASES,
     *cases_flow.CASES,
 )
 

@@ -17,6 +17,7 @@ from vkore_jax.isa.commands import (
     Copy,
     DynamicSlice,
     DynamicUpdate,
+    Fft,
     Gather,
     Gemm,
     GridAxis,
@@ -41,7 +42,7 @@ from vkore_jax.isa.commands import (
     decode_block,
     encode_block,
 )
-from vkore_jax.isa.enums import Phase, ReduceKind, Segment, Strategy, Unit
+from vkore_jax.isa.enums import FftKind, Phase, ReduceKind, Segment, Strategy, Unit
 from vkore_jax.isa.micro import MICRO_OPS, MicroInsn, MicroOp, MicroProgram
 from vkore_jax.isa.view import Decomposition, View, decompose, row_major
 
@@ -60,6 +61,8 @@ __all__ = [
     "Decomposition",
     "DynamicSlice",
     "DynamicUpdate",
+    "Fft",
+    "FftKind",
     "Gather",
     "Gemm",
     "GridAxis",

@@ -50,8 +50,8 @@ def _conv(cmd: c.Conv) -> Access:
     return Access((cmd.lhs, cmd.rhs), (cmd.dst,))
 
 
-@RULES.rule(c.Copy)
-def _copy(cmd: c.Copy) -> Access:
+@RULES.rule(c.Copy, c.Fft)
+def _copy(cmd: c.Copy | c.Fft) -> Access:
     return Access((cmd.src,), (cmd.dst,))
 
 

@@ -33,7 +33,7 @@ from vkore_jax.isa.codec import (
     f,
     record,
 )
-from vkore_jax.isa.enums import Phase, ReduceKind, Strategy, Unit
+from vkore_jax.isa.enums import FftKind, Phase, ReduceKind, Strategy, Unit
 from vkore_jax.isa.micro import MicroProgram
 from vkore_jax.isa.view import View
 
@@ -500,6 +500,20 @@ class ReduceGeneric(Command):
     inits: tuple[View, ...] = f(VIEWS, "one element each")
     axes: tuple[int, ...] = f(INTS, "reduced axes")
     combiner: MicroProgram = f(MICRO, "scalar code")
+
+
+@command(0x0046, Unit.CORE)
+class Fft(Command):
+    """Discrete Fourier transform over the last `len(lengths)` axes (1 to 3).
+
+    f32 goes with complex<f32>, f64 with complex<f64>.  Sums are rounded in the type of
+    the operand or better; the contract has the bound.
+    """
+
+    dst: View = f(VIEW, "dense result")
+    src: View = f(VIEW, "dense input")
+    kind: FftKind = f(Enum(FftKind), "which transform")
+    lengths: tuple[int, ...] = f(INTS, "points of each transformed axis, >= 1")
 
 
 # ------------------------------------------------------------------------ control flow

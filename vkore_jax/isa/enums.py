@@ -71,6 +71,24 @@ class ReduceKind(IntEnum):
     ARGMIN = 8
 
 
+class FftKind(IntEnum):
+    """Fourier transforms; the last transformed axis is the one that real kinds halve.
+
+    Forward transforms use exp(-2 pi i jk / n) unscaled, inverse ones
+    exp(+2 pi i jk / n) and the factor 1 / n of every axis.
+    """
+
+    FFT = 0
+    """Complex to complex."""
+    IFFT = 1
+    """Complex to complex, inverse."""
+    RFFT = 2
+    """Real to complex: n / 2 + 1 elements of the last axis leave."""
+    IRFFT = 3
+    """Complex to real, inverse: n / 2 + 1 elements come in; the imaginary parts of
+    element 0 and, for even n, of element n / 2 are not read in the last step."""
+
+
 class Phase(IntEnum):
     """When a stage of a group runs, if the group has a K axis."""
 

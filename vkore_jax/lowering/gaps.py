@@ -6,7 +6,6 @@ from vkore_jax.lowering.registry import RuleSet
 
 rules = RuleSet(__name__)
 
-rules.missing("stablehlo.fft", "Fourier transforms are not built yet")
 for _op in ("batch_norm_training", "batch_norm_inference", "batch_norm_grad"):
     rules.missing(
         f"stablehlo.{_op}",

@@ -19,6 +19,8 @@ from vkore_jax.isa import (
     Copy,
     DynamicSlice,
     DynamicUpdate,
+    Fft,
+    FftKind,
     Gather,
     Group,
     Host,
@@ -402,6 +404,40 @@ def _sort(ctx: Context, cmd: Sort) -> None:
         raise InvalidProgram(f"axis {cmd.axis} does not exist in {cmd.srcs[0].shape}")
     types = [t for v in cmd.srcs for t in (v.dtype, v.dtype)]
     scalar_code(cmd.comparator, types, [dtypes.BOOL], "comparator")
+
+
+_HALF = {dtypes.C64: dtypes.F32, dtypes.C128: dtypes.F64}
+
+
+@RULES.rule(Fft)
+def _fft(ctx: Context, cmd: Fft) -> None:
+    ctx.whole(cmd.dst, "dst")
+    ctx.dense(cmd.src, "src")
+    axes, kind = len(cmd.lengths), cmd.kind
+    if not 1 <= axes <= min(3, len(cmd.src.shape)):
+        raise InvalidProgram(
+            f"a transform has 1 to 3 axes of its operand, found lengths {cmd.lengths} "
+            f"for shape {cmd.src.shape}"
+        )
+    at_least(1, lengths=cmd.lengths)
+    spectrum = cmd.src if kind is FftKind.IRFFT else cmd.dst
+    points = cmd.dst if kind is FftKind.IRFFT else cmd.src
+    real = kind in (FftKind.RFFT, FftKind.IRFFT)
+    half = _HALF.get(spectrum.dtype)
+    if half is None or points.dtype is not (half if real else spectrum.dtype):
+        raise InvalidProgram(
+            f"{kind.name} takes complex<f32> with f32 or complex<f64> with f64, found "
+            f"{cmd.src.dtype} -> {cmd.dst.dtype}"
+        )
+    batch = points.shape[:-axes]
+    last = cmd.lengths[-1]
+    wanted = (*batch, *cmd.lengths[:-1], last // 2 + 1 if real else last)
+    if points.shape != (*batch, *cmd.lengths) or spectrum.shape != wanted:
+        raise InvalidProgram(
+            f"{kind.name} of lengths {cmd.lengths} joins points "
+            f"{(*batch, *cmd.lengths)} and a spectrum {wanted}; found "
+            f"{cmd.src.shape} -> {cmd.dst.shape}"
+        )
 
 
 @RULES.rule(ReduceWindow)

@@ -12,6 +12,7 @@ from vkore_jax.isa import (
     Copy,
     DynamicSlice,
     DynamicUpdate,
+    Fft,
     Gather,
     MicroProgram,
     Pad,
@@ -153,6 +154,15 @@ def reduce_generic(s: State, cmd: ReduceGeneric) -> None:
     inputs = [s.full(v) for v in cmd.srcs] + [s.scalar(v) for v in cmd.inits]
     attributes = f"dimensions = {i64s(cmd.axes)}"
     _regional(s, "reduce", inputs, attributes, [cmd.combiner], cmd.dsts)
+
+
+def fft(s: State, cmd: Fft) -> None:
+    src = s.full(cmd.src)
+    text = (
+        f"stablehlo.fft {src.name}, type = {cmd.kind.name}, "
+        f"length = {ints(cmd.lengths)} : ({src.type}) -> "
+    )
+    s.write(cmd.dst, _made(s.e, text, cmd.dst))
 
 
 # ------------------------------------------------------------------------------ helpers

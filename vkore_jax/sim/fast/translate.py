@@ -77,6 +77,7 @@ RULES.update(
         isa.ReduceWindow: core.reduce_window,
         isa.SelectAndScatter: core.select_and_scatter,
         isa.ReduceGeneric: core.reduce_generic,
+        isa.Fft: core.fft,
         isa.Loop: lambda s, cmd: control.loop(s, cmd, run),
         isa.While: lambda s, cmd: control.while_(s, cmd, run),
         isa.Case: lambda s, cmd: control.case(s, cmd, run),

@@ -9,6 +9,8 @@ import numpy as np
 
 from vkore_jax.errors import HostCallbackError, InvalidArgument
 from vkore_jax.isa import (
+    Fft,
+    FftKind,
     Gather,
     Host,
     MicroProgram,
@@ -271,6 +273,28 @@ def reduce_generic(m: Machine, cmd: ReduceGeneric) -> None:
 
 def _scalars(m: Machine, views: Sequence[View]) -> Arrays:
     return [m.dram.read(v).reshape(()) for v in views]
+
+
+# --------------------------------------------------------------------------- transforms
+
+
+@COMMAND_RULES.rule(Fft)
+def fft(m: Machine, cmd: Fft) -> None:
+    """Dst = the transform in double precision, rounded once."""
+    functions = {
+        FftKind.FFT: np.fft.fftn,
+        FftKind.IFFT: np.fft.ifftn,
+        FftKind.RFFT: np.fft.rfftn,
+        FftKind.IRFFT: np.fft.irfftn,
+    }
+    x = m.dram.read(cmd.src)
+    x = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+    axes = tuple(range(-len(cmd.lengths), 0))
+    if x.size == 0:
+        out = np.zeros(cmd.dst.shape)
+    else:
+        out = functions[cmd.kind](x, s=cmd.lengths, axes=axes)
+    m.dram.write(cmd.dst, out.astype(cmd.dst.dtype.numpy))
 
 
 # --------------------------------------------------------------------------------- host

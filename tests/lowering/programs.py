@@ -28,7 +28,7 @@ from vkore_jax.program import Program
 from vkore_jax.sim import golden
 from vkore_jax.verify import verify
 
-# No import rule makes copies, so the IR's reader does not know them; the layout pass does.
+# No import rule makes copies, so the IR's reader does not know them.
 ir_eval.DIRECT.setdefault(isa.Copy, lambda node, ops: [ops[0]])
 
 PROGRAMS: dict[str, Callable[[], ir.Module]] = {}

@@ -201,9 +201,11 @@ def test_invariant_carries_become_captures() -> None:
 
 NEUTRAL = [
     (ReduceKind.SUM, F32, 0), (ReduceKind.PROD, I32, 1), (ReduceKind.MAX, F32, -np.inf),
-    (ReduceKind.MIN, BF16, np.inf), (ReduceKind.MAX, I8, -128), (ReduceKind.MIN, U8, 255),
-    (ReduceKind.AND, BOOL, True), (ReduceKind.AND, I16, -1), (ReduceKind.OR, BOOL, False),
-    (ReduceKind.MAX, BOOL, False), (ReduceKind.MIN, BOOL, True), (ReduceKind.MIN, I32, 2**31 - 1),
+    (ReduceKind.MIN, BF16, np.inf), (ReduceKind.MAX, I8, -128),
+    (ReduceKind.MIN, U8, 255), (ReduceKind.MIN, I32, 2**31 - 1),
+    (ReduceKind.AND, BOOL, True), (ReduceKind.AND, I16, -1),
+    (ReduceKind.OR, BOOL, False), (ReduceKind.MAX, BOOL, False),
+    (ReduceKind.MIN, BOOL, True),
 ]  # fmt: skip
 
 
@@ -232,6 +234,19 @@ def test_arg_reduction_of_one_element_is_index_zero() -> None:
         )
     )  # fmt: skip
     programs.agree(module(b.done(value, index)), VK1)
+
+
+def test_sum_of_one_element_may_widen() -> None:
+    x, wide = Value(BF16, (3, 1)), f32(3, 1)
+    b = GraphBuilder(x)
+    b.add(
+        ir.Reduce(
+            operands=(x,), results=(wide,), loc=LOC, kind=ReduceKind.SUM, axes=(1,)
+        )
+    )
+    made = programs.compiled(module(b.done(wide)), VK1)
+    (found,) = programs.golden.run(made.encoded, [np.ones((3, 1), BF16.numpy)])
+    np.testing.assert_array_equal(found, np.ones((3, 1), np.float32))
 
 
 def test_copies_are_shared_and_fills_are_not_copies() -> None:

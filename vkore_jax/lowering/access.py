@@ -91,13 +91,10 @@ def compose(inner: Access, outer: Move) -> Access | None:
         if extent == 1 or stride == 0:
             strides.append(0)
             continue
-        for c, (unit, _, step) in enumerate(chains):
-            if unit <= abs(stride):
-                break
-        else:
+        c = next((i for i, x in enumerate(chains) if x[0] <= abs(stride)), None)
+        if c is None or stride % chains[c][0]:
             return None
-        if stride % unit:
-            return None
+        unit, _, step = chains[c]
         jump = stride // unit
         low[c] += min(jump * (extent - 1), 0)
         high[c] += max(jump * (extent - 1), 0)

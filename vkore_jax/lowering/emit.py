@@ -1,4 +1,4 @@
-"""Emission: nodes with schedule and buffers become commands; nothing is decided here."""
+"""Emission: scheduled nodes with buffers become commands; nothing is decided here."""
 
 from __future__ import annotations
 

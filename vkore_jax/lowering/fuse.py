@@ -12,12 +12,13 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from vkore_jax import isa
 from vkore_jax.chips import Chip
 from vkore_jax.errors import InternalError
-from vkore_jax.lowering.access import Views, walk
+from vkore_jax.lowering.access import Access, Views, walk
 from vkore_jax.lowering.ir import (
     Case,
     Const,
@@ -53,26 +54,18 @@ MAX_MEMBERS = 160
 
 def fuse(module: Module, chip: Chip, options: Options, views: Views) -> Module:
     """Return the module with groups in place of Vec, Reduce and Gemm nodes."""
-    uses: dict[Value, int] = {}
+    uses: Counter[Value] = Counter(views.root(v) for v in module.graph.outputs)
     for node in walk(module.graph):
-        if isinstance(node, Move):
-            continue
-        for value in node.operands:
-            root = views.root(value)
-            uses[root] = uses.get(root, 0) + 1
+        if not isinstance(node, Move):
+            uses.update(views.root(v) for v in node.operands)
         for graph in node.graphs:
-            for value in graph.outputs:
-                root = views.root(value)
-                uses[root] = uses.get(root, 0) + 1
-    for value in module.graph.outputs:
-        root = views.root(value)
-        uses[root] = uses.get(root, 0) + 1
+            uses.update(views.root(v) for v in graph.outputs)
     graph = _rewrite(module.graph, chip, options, views, uses)
     return dataclasses.replace(module, graph=graph)
 
 
 def _rewrite(
-    graph: Graph, chip: Chip, options: Options, views: Views, uses: dict[Value, int]
+    graph: Graph, chip: Chip, options: Options, views: Views, uses: Counter[Value]
 ) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -139,16 +132,46 @@ class _Item:
         self.members: list[Node] = []
         self.space = space
         self.preds: set[_Item] = set()
-        self.inside: dict[Value, int] = {}
+        self.inside: Counter[Value] = Counter()
         """How often members read each member's result."""
         self.outs: set[Value] = set()
         """Results that others read as well (as far as known)."""
         self.insns = 0
 
 
+class _BlockSize:
+    """Elements of a region's smallest useful block: what is locked is whole, rows
+    (and the columns of a product) have eight elements, all else has one.
+    """
+
+    def __init__(self, space: Space) -> None:
+        lock, axes = space.lock(), space.axes()
+        wide = [axes[-1]] if axes else []
+        if space.gemm is not None:
+            wide.append((1, space.gemm.result.shape[-1]))
+        self._sizes: dict[Region, int] = {}
+        self._axes: list[tuple[int, int, int]] = []
+        for low, high in axes:
+            extent = high // low
+            if covers(lock, low, high):
+                self._axes.append((low, high, extent))
+            elif (low, high) in wide:
+                self._axes.append((low, high, min(extent, 8)))
+
+    def __call__(self, region: Region) -> int:
+        size = self._sizes.get(region)
+        if size is None:
+            size = 1
+            for low, high, extent in self._axes:
+                if covers(region, low, high):
+                    size *= extent
+            self._sizes[region] = size
+        return size
+
+
 class _Fuser:
     def __init__(
-        self, chip: Chip, views: Views, uses: dict[Value, int], enabled: bool
+        self, chip: Chip, views: Views, uses: Counter[Value], enabled: bool
     ) -> None:
         self.chip, self.views, self.uses = chip, views, uses
         self.enabled = enabled
@@ -194,10 +217,10 @@ class _Fuser:
         for value in node.operands:
             root = self.views.root(value)
             if root in item.space.regions:
-                item.inside[root] = item.inside.get(root, 0) + 1
+                item.inside[root] += 1
                 if item.inside[root] == self.uses[root]:
                     item.outs.discard(root)
-        item.outs.update(v for v in node.results if self.uses.get(v, 0))
+        item.outs.update(v for v in node.results if self.uses[v])
         item.insns += _insns(node)
 
     def _reads(self, node: Node) -> set[Value]:
@@ -213,8 +236,9 @@ class _Fuser:
         """Return the group that takes the node, after joining groups it reads."""
         if isinstance(node, Gemm):
             return None
-        near = [p for p in preds if p.space is not None]
-        near.sort(key=lambda p: (p.space.gemm is None, -p.last))
+        found = [(p.space.gemm is None, -p.last, p) for p in preds if p.space]
+        found.sort(key=lambda f: f[:2])
+        near = [f[2] for f in found]
         for item in near:
             if self._reaches(item, preds - {item}):
                 continue
@@ -249,7 +273,7 @@ class _Fuser:
 
     def _joined(self, item: _Item, node: Node) -> Space | None:
         """Return the item's space with the node placed, None when it cannot join."""
-        assert item.space is not None  # noqa: S101 -- callers pass groups
+        assert item.space is not None
         if len(item.members) >= MAX_MEMBERS:
             return None
         size = math.prod(node_shape(node))
@@ -276,19 +300,14 @@ class _Fuser:
         """True when nobody but the node will read what the group leaves."""
         if len(item.outs) > len(node.operands):
             return False
-        reads: dict[Value, int] = {}
-        for value in node.operands:
-            root = self.views.root(value)
-            reads[root] = reads.get(root, 0) + 1
-        return all(
-            self.uses[v] == item.inside.get(v, 0) + reads.get(v, 0) for v in item.outs
-        )
+        reads = Counter(self.views.root(v) for v in node.operands)
+        return all(self.uses[v] == item.inside[v] + reads[v] for v in item.outs)
 
     def _grown(self, space: Space, node: Node, size: int) -> Space | None:
         """Return the space of a larger node that repeats the group's values."""
         whole = Space.empty(size)
         spans = axis_spans(node_shape(node), whole.full)
-        assert spans is not None  # noqa: S101 -- the space is the node's own
+        assert spans is not None
         for value in node.operands:
             access = self.views[value]
             region = space.regions.get(access.value)
@@ -307,32 +326,26 @@ class _Fuser:
         Returns:
             What the node waits for besides the joined group.
         """
-        assert item.space is not None and other.space is not None  # noqa: S101
+        assert item.space is not None
+        assert other.space is not None
         if len(item.members) + len(other.members) > MAX_MEMBERS:
             return preds
         if item.space.gemm is not None and other.space.gemm is not None:
             return preds
-        between = (item.preds | other.preds) - {item, other}
         if self._reaches(item, [other]) or self._reaches(other, [item]):
             return preds
-        if other in between or item in between:
-            return preds
+        needs = (
+            item.insns + other.insns + _insns(node),
+            len(item.outs | other.outs) + len(node.results),
+        )
         spans = axis_spans(node_shape(node), item.space.placed[node])
-        assert spans is not None  # noqa: S101 -- it was placed
+        assert spans is not None
         for value in node.operands:
             access = self.views[value]
             if self.item_of.get(access.value) is not other or access.offset:
                 continue
             target = source_region(access, spans)
-            region = other.space.regions[access.value]
-            if region == other.space.full:
-                if target != item.space.full and not self._all_read_by(other, node):
-                    continue
-                moved = other.space.embed(target, item.space.total)
-            elif other.space.total == item.space.total and region == target:
-                moved = other.space.copy()
-            else:
-                continue
+            moved = self._aligned(item, other, node, access, target)
             if moved is None:
                 continue
             trial = item.space.copy()
@@ -341,35 +354,48 @@ class _Fuser:
             if (
                 trial.join(moved)
                 and trial.place(node, item.space.placed[node], self.views)
-                and self._room(
-                    trial,
-                    item.insns + other.insns + _insns(node),
-                    len(item.outs | other.outs) + len(node.results),
-                )
+                and self._room(trial, *needs)
             ):
-                item.space = trial
-                # The groups do not depend on each other: any order is right.
-                item.members += other.members
-                item.inside.update(other.inside)
-                item.outs |= other.outs
-                item.insns += other.insns
-                item.preds |= other.preds
-                item.preds.discard(item)
-                item.preds.discard(other)
-                item.first = min(item.first, other.first)
-                item.last = max(item.last, other.last)
-                if item.space.gemm is None or item.space.gemm in other.members:
-                    item.lead = max(item.lead, other.lead)
-                del self.items[other]
-                for follower in self.items:
-                    if other in follower.preds:
-                        follower.preds.discard(other)
-                        follower.preds.add(item)
-                for member in other.members:
-                    for v in member.results:
-                        self.item_of[v] = item
+                self._absorb(item, other, trial)
                 return preds - {other}
         return preds
+
+    def _aligned(
+        self, item: _Item, other: _Item, node: Node, access: Access, target: Region
+    ) -> Space | None:
+        """Return the space of `other` in the coordinates of `item`."""
+        assert item.space is not None
+        assert other.space is not None
+        region = other.space.regions[access.value]
+        if region == other.space.full:
+            if target != item.space.full and not self._all_read_by(other, node):
+                return None
+            return other.space.embed(target, item.space.total)
+        if other.space.total == item.space.total and region == target:
+            return other.space
+        return None
+
+    def _absorb(self, item: _Item, other: _Item, space: Space) -> None:
+        """Make `item` the union of two groups that do not depend on each other."""
+        item.space = space
+        item.members += other.members
+        item.inside.update(other.inside)
+        item.outs |= other.outs
+        item.insns += other.insns
+        item.preds |= other.preds
+        item.preds -= {item, other}
+        item.first = min(item.first, other.first)
+        item.last = max(item.last, other.last)
+        if space.gemm is None or space.gemm in other.members:
+            item.lead = max(item.lead, other.lead)
+        del self.items[other]
+        for follower in self.items:
+            if other in follower.preds:
+                follower.preds.discard(other)
+                follower.preds.add(item)
+        for member in other.members:
+            for v in member.results:
+                self.item_of[v] = item
 
     # ------------------------------------------------------------------ room
 
@@ -380,30 +406,12 @@ class _Fuser:
             return False
         if len(space.loads) + outs > chip.vec_max_operands - 8:
             return False
-        lock, axes, gemm = space.lock(), space.axes(), space.gemm
-        wide = [axes[-1]] if axes else []
         used = sums = 0
-        if gemm is not None:
-            n = (1, gemm.result.shape[-1])
-            wide.append(n)
-            columns = n[1] if covers(lock, *n) else 8
-            used += 64 * 8 + 8 * columns * gemm.operands[1].dtype.itemsize
-        sizes: dict[Region, int] = {}
-
-        def block(region: Region) -> int:
-            size = sizes.get(region)
-            if size is None:
-                size = 1
-                for axis in axes:
-                    if covers(region, *axis):
-                        extent = axis[1] // axis[0]
-                        if covers(lock, *axis):
-                            size *= extent
-                        elif axis in wide:
-                            size *= min(extent, 8)
-                sizes[region] = size
-            return size
-
+        if space.gemm is not None:
+            n = space.gemm.result.shape[-1]
+            columns = n if covers(space.lock(), 1, n) else 8
+            used += 64 * 8 + 8 * columns * space.gemm.operands[1].dtype.itemsize
+        block = _BlockSize(space)
         for value, region in space.regions.items():
             used += block(region) * value.dtype.itemsize
         for access, region in space.loads.items():

@@ -15,7 +15,7 @@ import numpy as np
 
 from vkore_jax import dtypes
 from vkore_jax.dtypes import DType
-from vkore_jax.isa import ReduceKind
+from vkore_jax.isa import MICRO_OPS, ReduceKind
 from vkore_jax.lowering.access import Views
 from vkore_jax.lowering.ir import (
     Case,
@@ -62,43 +62,18 @@ class _Forward:
 
     def node(self, node: Node, scope: _Scope) -> None:
         operands = tuple(self.env.get(v, v) for v in node.operands)
-        if all(v.size == 0 for v in node.results) and _is_pure(node):
+        if _is_pure(node) and all(v.size == 0 for v in node.results):
             for v in node.results:
-                if not isinstance(node, Const):
-                    empty = np.zeros(v.shape, v.dtype.numpy)
-                    scope.nodes.append(Const(results=(v,), loc=node.loc, data=empty))
-            if isinstance(node, Const):
-                scope.nodes.append(node)
-            return
-        if isinstance(node, Const):
+                empty = np.zeros(v.shape, v.dtype.numpy)
+                scope.nodes.append(Const(results=(v,), loc=node.loc, data=empty))
+        elif isinstance(node, Const):
             self.const(node, scope)
         elif isinstance(node, Move):
             self.move(node, operands[0], scope)
         elif isinstance(node, Vec):
             self.vec(node, operands, scope)
         elif isinstance(node, Gemm | Reduce):
-            if isinstance(node, Gemm):
-                empty = operands[0].size == 0 or operands[1].size == 0
-            else:
-                empty = operands[0].size == 0
-            if empty:
-                self.fill(node, scope)
-                return
-            # Axes of extent 1 need no reduction of a value by itself.
-            arg = isinstance(node, Reduce) and node.kind in (
-                ReduceKind.ARGMAX,
-                ReduceKind.ARGMIN,
-            )
-            if arg and operands[0].shape[node.axes[0]] == 1:
-                self.vec(_first(node), operands, scope)
-                return
-            if isinstance(node, Reduce) and not arg:
-                axes = tuple(a for a in node.axes if operands[0].shape[a] != 1)
-                if not axes and node.result.dtype is operands[0].dtype:
-                    self.env[node.result] = operands[0]
-                    return
-                node = dataclasses.replace(node, axes=axes)
-            self.shared(dataclasses.replace(node, operands=operands), scope)
+            self.contraction(node, operands, scope)
         elif isinstance(node, Direct):
             self.shared(dataclasses.replace(node, operands=operands), scope)
         elif isinstance(node, While):
@@ -110,6 +85,22 @@ class _Forward:
             )
         else:
             scope.nodes.append(dataclasses.replace(node, operands=operands))
+
+    def contraction(
+        self, node: Gemm | Reduce, operands: tuple[Value, ...], scope: _Scope
+    ) -> None:
+        """Contractions of nothing are constants, of one element nothing to do."""
+        if any(v.size == 0 for v in operands):
+            self.fill(node, scope)
+            return
+        if isinstance(node, Reduce):
+            shape = operands[0].shape
+            axes = tuple(a for a in node.axes if shape[a] != 1)
+            if not axes:
+                self.vec(_first(node), operands, scope)
+                return
+            node = dataclasses.replace(node, axes=axes)
+        self.shared(dataclasses.replace(node, operands=operands), scope)
 
     def shared(self, node: Node, scope: _Scope) -> tuple[Value, ...]:
         """Append a node unless an equal one is in scope; record the replacement."""
@@ -318,13 +309,13 @@ def _neutral(kind: ReduceKind, dtype: DType) -> bytes:
 
 
 def _first(node: Reduce) -> Vec:
-    """Return the ARG reduction of an axis of extent 1: the element and index 0."""
+    """Return the reduction of one element: itself (converted), at index 0."""
     build = MicroBuilder()
-    value, index = node.results
-    outs = [
-        build.input(value.dtype),
-        build.imm(index.dtype, bytes(index.dtype.itemsize)),
-    ]
+    value = node.results[0]
+    source = build.input(node.operands[0].dtype)
+    outs = [build.emit(MICRO_OPS["convert"].code, value.dtype, (source,))]
+    for index in node.results[1:]:
+        outs.append(build.imm(index.dtype, bytes(index.dtype.itemsize)))
     program, _ = build.finish(outs)
     return Vec(
         operands=node.operands, results=node.results, loc=node.loc, program=program

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from vkore_jax.lowering.access import Access, Views
 from vkore_jax.lowering.ir import Gemm, Node, Reduce, Shape, Value, Vec
@@ -61,7 +62,7 @@ def without(region: Region, holes: Sequence[Interval]) -> Region:
     order = sorted(points)
     pieces = [
         (low, high)
-        for low, high in zip(order, order[1:])
+        for low, high in pairwise(order)
         if covers(region, low, high) and not covers(holes, low, high)
     ]
     return merged(pieces)
@@ -69,7 +70,10 @@ def without(region: Region, holes: Sequence[Interval]) -> Region:
 
 def covers(region: Sequence[Interval], low: int, high: int) -> bool:
     """True when one interval of the region holds [low, high)."""
-    return any(a <= low and high <= b for a, b in region)
+    for a, b in region:  # noqa: SIM110 -- the innermost loop of fusion
+        if a <= low and high <= b:
+            return True
+    return False
 
 
 def axis_spans(shape: Shape, region: Region) -> list[list[Span]] | None:
@@ -150,7 +154,7 @@ class Space:
     def axes(self) -> list[Interval]:
         """Return the intervals between cuts, outermost first."""
         order = sorted(self.cuts)
-        return list(zip(order, order[1:]))[::-1]
+        return list(pairwise(order))[::-1]
 
     def copy(self) -> Space:
         """Return an independent copy."""
@@ -189,7 +193,7 @@ class Space:
         cuts = {p for low, high in region for p in (low, high)}
         names = [i for i, e in enumerate(shape) if e > 1]
         outer = [a for a in accesses if a.value not in self.regions]
-        for a, b in zip(names, names[1:]):
+        for a, b in pairwise(names):
             if _must_cut(node, a, b, shape, outer):
                 cuts |= {spans[b][-1][1], spans[a][0][0]}
         solids = {
@@ -263,7 +267,7 @@ class Space:
 
     def _admits(self, cuts: set[int], solids: set[Interval]) -> bool:
         order = sorted(self.cuts | cuts)
-        if any(high % low for low, high in zip(order, order[1:])):
+        if any(high % low for low, high in pairwise(order)):
             return False
         return not any(
             low < c < high for low, high in self.solids | solids for c in order
@@ -272,7 +276,7 @@ class Space:
     def embed(self, region: Region, total: int) -> Space | None:
         """Return this space as the part `region` of a space of `total` elements."""
         order = sorted(self.cuts)
-        pieces = list(zip(order, order[1:]))
+        pieces = list(pairwise(order))
         shape = tuple(high // low for low, high in reversed(pieces))
         spans = axis_spans(shape, region)
         if spans is None or region_size(region) != self.total:
@@ -369,7 +373,7 @@ def _reads_elements(
         return False
     expected = 1
     seen = 1
-    for low, high in zip(fine, fine[1:]):
+    for low, high in pairwise(fine):
         actual = None
         for axis, stride in zip(spans, access.strides):
             for a, b, factor in axis:

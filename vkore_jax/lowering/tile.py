@@ -64,23 +64,15 @@ class _Tiler:
         build = StageBuilder(group, self.views)
         choices: list[int | None] = [None, *build.k_candidates()]
         if build.gemms and build.k_extent > 1:
-            choices = [None, K]
+            # Covers the schedules that leave k whole, too: see `_emit`.
+            choices = [K]
         plans: dict[int | None, StagePlan] = {}
         for comfortable in (True, False):
-            found: list[tuple[int, int, StagePlan, Solution]] = []
-            for n, k in enumerate(choices):
+            for k in choices:
                 plan = plans.get(k) or plans.setdefault(k, build.build(k))
-                blocking = Blocking(plan, self.chip)
-                made = blocking.solve(comfortable)
-                if made is None or not self._small_programs(plan):
-                    continue
-                found.append((blocking.traffic(made.blocks), n, plan, made))
-                if not blocking.gemm:
-                    # Without a product one pass over DRAM is all there is to win.
-                    break
-            if found:
-                _, _, plan, made = min(found, key=lambda f: f[:2])
-                return [_emit(group, plan, made, self.chip)]
+                made = Blocking(plan, self.chip).solve(comfortable)
+                if made is not None and self._small_programs(plan):
+                    return [_emit(group, plan, made, self.chip)]
         halves = self.split(group)
         if not halves:
             raise self._too_big(group, plans[choices[-1]])
@@ -142,33 +134,45 @@ class Blocking:
         self.free = [i for i in range(len(plan.extents)) if i not in plan.locked]
         if plan.k == K:
             self.free.append(K)
+        self.sizes = [self._split(t) for t in plan.tiles]
+        self.sums = [i for i, t in enumerate(plan.tiles) if t.accumulated]
 
     # ------------------------------------------------------------------ sizes
 
-    def block_bytes(self, tile: TileSpec, blocks: Blocks) -> int:
-        """Return the bytes of one block of a tile."""
-        size = tile.dtype.itemsize
+    def _split(self, tile: TileSpec) -> tuple[int, tuple[int, ...]]:
+        """Return the bytes of a tile along axes that stay whole, and the other axes."""
+        size, axes = tile.dtype.itemsize, []
         for extent, axis in zip(tile.shape, tile.axes):
-            size *= blocks.get(axis, extent) if axis != NO_AXIS else extent
+            if axis in self.free:
+                axes.append(axis)
+            else:
+                size *= extent
+        return size, tuple(axes)
+
+    def block_bytes(self, tile: int, blocks: Mapping[int, int]) -> int:
+        """Return the bytes of one block of a tile."""
+        size, axes = self.sizes[tile]
+        for axis in axes:
+            size *= blocks[axis]
         return size
 
-    def footprint(self, blocks: Blocks, slots: int) -> int:
+    def footprint(self, blocks: Mapping[int, int], slots: int) -> int:
         """Return the scratchpad bytes without sharing of addresses."""
+        align = self.chip.scratchpad_align_bytes
         total = 0
-        for tile in self.plan.tiles:
-            size = _round_up(
-                self.block_bytes(tile, blocks), self.chip.scratchpad_align_bytes
-            )
-            total += size * (slots if tile.external else 1)
+        for (size, axes), tile in zip(self.sizes, self.plan.tiles):
+            for axis in axes:
+                size *= blocks[axis]
+            size = -(-size // align) * align
+            total += size * slots if tile.external else size
         return total
 
-    def accumulators(self, blocks: Blocks) -> int:
+    def accumulators(self, blocks: Mapping[int, int]) -> int:
         """Return the bytes of accumulators that a block needs."""
         total = 0
-        for tile in self.plan.tiles:
-            if tile.accumulated:
-                elements = self.block_bytes(tile, blocks) // tile.dtype.itemsize
-                total += elements * max(4, tile.dtype.itemsize)
+        for i in self.sums:
+            item = self.plan.tiles[i].dtype.itemsize
+            total += self.block_bytes(i, blocks) // item * max(4, item)
         return total
 
     def traffic(self, blocks: Mapping[int, int]) -> int:
@@ -181,7 +185,7 @@ class Blocking:
         total = 0
         for stage in self.plan.stages:
             if isinstance(stage, isa.Load | isa.Store):
-                size = self.block_bytes(self.plan.tiles[stage.tile], blocks)
+                size = self.block_bytes(stage.tile, blocks)
                 total += size * (late if stage.phase is isa.Phase.TAIL else steps)
         return total
 
@@ -204,7 +208,7 @@ class Blocking:
         """
         limit = self.chip.scratchpad_bytes
         if comfortable:
-            whole = self.footprint({}, 2)
+            whole = self.footprint(self.extent, 2)
             # Several blocks let transfers overlap with work; tiny ones do not pay.
             least = limit // 8 if self.gemm else limit // 32
             target = min(max(whole // 8, least), limit)
@@ -256,12 +260,18 @@ class Blocking:
     ) -> int:
         """Return the largest balanced block of an axis that fits, or the least."""
         low, high = least, blocks[axis]
+        # Sizes grow linearly with the block: start where the line meets the limit.
+        less = self.footprint({**blocks, axis: low}, slots)
+        slope = (self.footprint(blocks, slots) - less) / max(high - low, 1)
+        guess = low + int((limit - less) / slope) if slope > 0 else high
+        middle = min(max(guess, low + 1), high)
         while low < high:
-            middle = (low + high + 1) // 2
             if self._fits({**blocks, axis: middle}, limit, slots):
                 low = middle
+                middle = min(middle + max((high - low) // 16, 1), high)
             else:
                 high = middle - 1
+                middle = (low + high + 1) // 2
         steps = -(-self.extent[axis] // low)
         even = -(-self.extent[axis] // steps)
         # Round up to a rounder number where that leaves the number of steps alone.
@@ -305,8 +315,8 @@ def _place(
     align = blocking.chip.scratchpad_align_bytes
     tiles = blocking.plan.tiles
     sizes = [
-        _round_up(blocking.block_bytes(t, blocks), align) * (slots if t.external else 1)
-        for t in tiles
+        _round_up(blocking.block_bytes(i, blocks), align) * (slots if t.external else 1)
+        for i, t in enumerate(tiles)
     ]
     if not reuse:
         offsets, at = [], 0

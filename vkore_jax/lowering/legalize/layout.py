@@ -105,15 +105,7 @@ class _Layout:
                 self._demand_copy(value)
             elif not access.core().has_contiguous_rows:
                 self._copy_core(value, access)
-        elif isinstance(node, Direct):
-            if node.command in ANY_SOURCE:
-                return
-            if node.command is isa.Conv:
-                if not access.has_contiguous_rows:
-                    self._demand_copy(value)
-            elif not access.is_dense:
-                self._demand_copy(value)
-        elif not access.is_dense:
+        elif not _takes(node, access):
             self._demand_copy(value)
 
     def _demand_dense(self, values: Iterable[Value]) -> None:
@@ -263,13 +255,8 @@ class _Layout:
             ):
                 return made
             return value
-        if isinstance(node, Direct) and node.command in ANY_SOURCE:
+        if _takes(node, access) and access.value is not self.copies.get(value):
             return value
-        if isinstance(node, Direct) and node.command is isa.Conv:
-            good = access.has_contiguous_rows and access.value is not self.copies.get(
-                value
-            )
-            return value if good else self.copies[value]
         return self._readable(value)
 
     def _spread(self, node: Reduce, nodes: list[Node]) -> Reduce:
@@ -293,6 +280,15 @@ class _Layout:
         nodes = self._nodes(graph)
         outputs = tuple(self._readable(v) for v in graph.outputs)
         return Graph(params=graph.params, nodes=tuple(nodes), outputs=outputs)
+
+
+def _takes(node: Node, access: Access) -> bool:
+    """True when a command that is no stage of a group can read a view."""
+    if isinstance(node, Direct) and node.command in ANY_SOURCE:
+        return True
+    if isinstance(node, Direct) and node.command is isa.Conv:
+        return access.has_contiguous_rows
+    return access.is_dense
 
 
 def _rows_repeat(access: Access) -> bool:

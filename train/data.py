@@ -86,8 +86,12 @@ def _corpus_documents(config: DataConfig) -> Iterator[Document]:
 
 
 def _load_hub(name: str) -> "datasets.DatasetDict":
-    import datasets  # slow to import, and only this source needs it
-
+    try:
+        import datasets  # slow to import, and only this source needs it
+    except ImportError as error:
+        raise ConfigError(
+            f"the data set {name!r} needs the package `datasets`: pip install datasets"
+        ) from error
     try:
         splits = datasets.load_dataset(name)
     except Exception as error:  # many kinds: offline, no such name, bad file

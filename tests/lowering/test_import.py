@@ -360,10 +360,10 @@ REFUSED: list[tuple[str, type, str, str]] = [
     (
         "gap",
         NotYetImplemented,
-        "Fourier",
-        "(%a: tensor<2xcomplex<f32>>) -> tensor<2xcomplex<f32>> { %r = stablehlo.fft "
-        "%a, type = FFT, length = [2] : (tensor<2xcomplex<f32>>) -> "
-        "tensor<2xcomplex<f32>> return %r : tensor<2xcomplex<f32>> }",
+        "legacy op",
+        '(%a: tensor<2x2xf32>) -> tensor<2x2xf32> { %r = "stablehlo.einsum"(%a, %a) '
+        '{einsum_config = "ab,bc->ac"} : (tensor<2x2xf32>, tensor<2x2xf32>) -> '
+        "tensor<2x2xf32> return %r : tensor<2x2xf32> }",
     ),
     (
         "unknown op",
@@ -373,12 +373,12 @@ REFUSED: list[tuple[str, type, str, str]] = [
         "(tensor<2xf32>) -> tensor<2xf32> return %r : tensor<2xf32> }",
     ),
     (
-        "philox",
+        "threefry state",
         UnsupportedOp,
-        "PHILOX",
-        "(%a: tensor<2xui64>) -> tensor<2xui64> { %r:2 = "
-        "stablehlo.rng_bit_generator %a, algorithm = PHILOX : (tensor<2xui64>) -> "
-        "(tensor<2xui64>, tensor<3xui32>) return %r#0 : tensor<2xui64> }",
+        "THREE_FRY needs 128 bits",
+        "(%a: tensor<3xui64>) -> tensor<3xui64> { %r:2 = "
+        "stablehlo.rng_bit_generator %a, algorithm = THREE_FRY : (tensor<3xui64>) -> "
+        "(tensor<3xui64>, tensor<3xui32>) return %r#0 : tensor<3xui64> }",
     ),
     (
         "recursion",

@@ -325,9 +325,13 @@ FLOW: list[Case] = [
 KEY = np.array([7, 9], np.uint32)
 
 
-def rng(dtype: Any, shape: Any) -> Callable[..., Any]:
-    algorithm = lax.RandomAlgorithm.RNG_THREE_FRY
+def rng(dtype: Any, shape: Any, name: str = "THREE_FRY") -> Callable[..., Any]:
+    algorithm = lax.RandomAlgorithm[f"RNG_{name}"]
     return lambda k: lax.rng_bit_generator(k, shape, dtype, algorithm)
+
+
+def rbg(seed: Any, name: str = "rbg") -> Any:
+    return jax.random.key(seed[0], impl=name)
 
 
 K4 = np.array([1, 2, 0xFFFFFFFE, 4], np.uint32)
@@ -347,6 +351,21 @@ RANDOM: list[Case] = [
     ("threefry_odd", rng(np.uint32, (5, 3)), (K4,)),
     ("threefry_scalar", rng(np.uint32, ()), (K4,)),
     ("threefry_u16", rng(np.uint16, (6,)), (K4,)),
+    ("threefry_all_odd", rng(np.uint32, (3, 5, 1)), (K4,)),
+    ("philox_u32", rng(np.uint32, (5, 3), "PHILOX"), (K4,)),
+    ("philox_scalar", rng(np.uint32, (), "PHILOX"), (K4,)),
+    ("philox_u8", rng(np.uint8, (2, 5), "PHILOX"), (K4,)),
+    ("default_u16", rng(np.uint16, (7,), "DEFAULT"), (K4,)),
+    ("default_none", rng(np.uint32, (0, 2), "DEFAULT"), (K4,)),
+    ("philox_carry", rng(np.uint32, (9,), "PHILOX"), (~K4[[0, 3, 3, 3]],)),
+    ("rbg_bits", lambda k: jax.random.bits(rbg(k), (5, 3)), (KEY,)),
+    ("rbg_split", lambda k: jax.random.key_data(jax.random.split(rbg(k))), (KEY,)),
+    ("unsafe_rbg", lambda k: jax.random.uniform(rbg(k, "unsafe_rbg"), (5,)), (KEY,)),
+    (
+        "rbg_normal",
+        jax.vmap(lambda k: jax.random.normal(rbg(k), (3,))),
+        (KEY[:, None],),
+    ),
 ]
 
 SPD = (lambda m: m @ m.swapaxes(-1, -2) + 3 * np.eye(4, dtype=np.float32))(f32(2, 4, 4))

@@ -1,4 +1,4 @@
-"""Random bits: ThreeFry-2x32 as XLA expands it, on the 32-bit integer lanes.
+"""Random bits: ThreeFry-2x32 and Philox as XLA expands them, on the integer lanes.
 
 Reference: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011);
 layout of counters and results as in XLA's `prng.cc`, so that bits are equal.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 from vkore_jax.dtypes import U32, U64, DType
-from vkore_jax.errors import NotYetImplemented, UnsupportedOp
+from vkore_jax.errors import UnsupportedOp
+from vkore_jax.lowering import philox
 from vkore_jax.lowering.bits import UNSIGNED, cast_bits, join, split
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Shape, Value
@@ -56,13 +57,17 @@ def _words(b: Builder, state: Value) -> list[Value]:
 
 
 def _halves(shape: Shape) -> tuple[Shape, int]:
-    """Split an axis in two: the first even one, else the first longer than 1."""
+    """Split an axis in two: the first even one, else the first of the longest."""
     if not shape:
         return (1,), 0
     even = [i for i, e in enumerate(shape) if e % 2 == 0]
-    long = [i for i, e in enumerate(shape) if e > 1]
-    axis = (even or long or [0])[0]
+    axis = even[0] if even else shape.index(max(shape))
     return tuple(-(-e // 2) if i == axis else e for i, e in enumerate(shape)), axis
+
+
+def _check_count(count: int) -> None:
+    if count >= 1 << 32:
+        raise UnsupportedOp(f"{count} random numbers in one operation; ask for less")
 
 
 def _offset(b: Builder, low: Value, high: Value, shape: Shape) -> Pair:
@@ -70,9 +75,7 @@ def _offset(b: Builder, low: Value, high: Value, shape: Shape) -> Pair:
 
     XLA's index counts the last axis fastest.
     """
-    count = math.prod(shape)
-    if count >= 1 << 32:
-        raise UnsupportedOp(f"{count} random numbers in one operation; ask for less")
+    _check_count(math.prod(shape))
     index = b.scalar(U32, 0, shape)
     step = 1
     for axis in range(len(shape) - 1, -1, -1):
@@ -88,27 +91,49 @@ def _offset(b: Builder, low: Value, high: Value, shape: Shape) -> Pair:
 
 @rules.lowers(
     "stablehlo.rng_bit_generator",
-    requires=(attribute_in("rng_algorithm", ("DEFAULT", "THREE_FRY"), "DEFAULT"),),
+    requires=(
+        attribute_in("rng_algorithm", ("DEFAULT", "THREE_FRY", "PHILOX"), "DEFAULT"),
+    ),
 )
 def rng_bit_generator(b: Builder, op: Op, state: Value) -> tuple[Value, Value]:
-    """ThreeFry bits and the advanced state; DEFAULT is ThreeFry on this platform."""
+    """Random bits and the advanced state; DEFAULT is Philox, as on XLA:CPU."""
     dtype, shape = op.types[1]
-    if state.size * state.dtype.bits != 128:
-        raise UnsupportedOp(f"ThreeFry needs 128 bits of state, found {state}")
+    wanted = (128,)
+    name = op.word("rng_algorithm", "DEFAULT")
+    if name != "THREE_FRY":
+        wanted = (128, 192)
+    if state.dtype not in (U32, U64) or state.size * state.dtype.bits not in wanted:
+        raise UnsupportedOp(
+            f"{name} needs {' or '.join(map(str, wanted))} bits of state in ui64 or "
+            f"ui32, found {state}"
+        )
     unsigned = UNSIGNED.get(dtype.bits)
     if unsigned is None or dtype.kind == "c":
         raise UnsupportedOp(f"random bits of type {dtype}")
-    if dtype.bits < 8:
-        raise NotYetImplemented(f"random bits of type {dtype}; draw ui8 and shift")
+    make = _threefry if name == "THREE_FRY" else _philox
+    advanced, bits = make(b, state, unsigned, shape)
+    return advanced, bits if dtype is unsigned else cast_bits(b, bits, dtype)
+
+
+def _philox(
+    b: Builder, state: Value, dtype: DType, shape: Shape
+) -> tuple[Value, Value]:
+    _check_count(math.prod(shape))
+    advanced, bits = philox.bits(b, philox.as_u64(b, state), dtype, shape)
+    return philox.like(b, advanced, state), bits
+
+
+def _threefry(
+    b: Builder, state: Value, dtype: DType, shape: Shape
+) -> tuple[Value, Value]:
     k0, k1, low, high = _words(b, state)
-    bits, used = _draw(b, (k0, k1), (low, high), unsigned, shape)
+    bits, used = _draw(b, (k0, k1), (low, high), dtype, shape)
     advanced = b.vec("add", low, b.scalar(U32, used, ()))
     carry = b.convert(b.vec("lt", advanced, low), U32)
     words = (k0, k1, advanced, b.vec("add", high, carry))
     flat = b.concatenate([b.reshape(w, (1,)) for w in words], 0)
     if state.dtype is U64:
         flat = join(b, b.reshape(flat, (2, 2)), U64)
-    bits = bits if dtype is unsigned else cast_bits(b, bits, dtype)
     return b.reshape(flat, state.shape), bits
 
 

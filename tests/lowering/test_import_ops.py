@@ -197,6 +197,13 @@ INDEXING: list[Case] = [
     ("one_hot", lambda i: jax.nn.one_hot(i, 5), (np.abs(DUP),)),
     ("bincount", lambda i: jnp.bincount(i, length=5), (np.abs(DUP),)),
     ("segment_sum", lambda x, i: jax.ops.segment_sum(x, i, 4), (f32(6, 2), DUP)),
+    ("approx_max_k", lambda x: lax.approx_max_k(x, 4), (f32(3, 9),)),
+    ("approx_min_k", lambda x: lax.approx_min_k(x, 2, 0), (f32(9, 3).astype(BF),)),
+    (
+        "approx_partial",
+        lambda x: lax.approx_max_k(x, 3, aggregate_to_topk=False),
+        (f32(2, 700),),
+    ),
     ("sort", lambda x: jnp.sort(x, 0), (f32(6, 3),)),
     ("sort_special", jnp.sort, (np.tile(SPECIAL, 2),)),
     ("argsort", lambda x: jnp.argsort(x, 1, descending=True), (f32(3, 6),)),

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from vkore_jax.isa import DynamicSlice, DynamicUpdate, Gather, Scatter, Sort
+import numpy as np
+
+from vkore_jax.dtypes import BOOL
+from vkore_jax.errors import UnsupportedOp
+from vkore_jax.isa import (
+    MICRO_OPS,
+    DynamicSlice,
+    DynamicUpdate,
+    Gather,
+    MicroInsn,
+    MicroProgram,
+    Scatter,
+    Sort,
+)
 from vkore_jax.lowering.builder import Builder
+from vkore_jax.lowering.custom_calls import PREFIX
 from vkore_jax.lowering.ir import Shape, Value
 from vkore_jax.lowering.op import Op
 from vkore_jax.lowering.regions import micro_program
 from vkore_jax.lowering.registry import RuleSet
+from vkore_jax.lowering.requirements import kinds
 
 rules = RuleSet(__name__)
 
@@ -111,3 +126,35 @@ def sort(b: Builder, op: Op, *operands: Value) -> tuple[Value, ...]:
     }
     types = [(v.dtype, v.shape) for v in operands]
     return b.direct(Sort, types, operands, attrs, {"srcs": len(operands)})
+
+
+@rules.lowers(PREFIX + "ApproxTopK", requires=(kinds("f", 0),))
+def approx_top_k(
+    b: Builder, op: Op, x: Value, index: Value, worst: Value, _: Value
+) -> tuple[Value, ...]:
+    """Largest or smallest elements and their places, exactly: a sort, cut short.
+
+    What JAX's own fallback computes: without aggregation the result is longer than k
+    (its shape says how long) and holds the best elements in order.  The first initial
+    value, an infinity, says which end is asked for.
+    """
+    limit = b.known(worst)
+    if limit is None or not np.isinf(limit):
+        raise UnsupportedOp(
+            f"the initial value of an approximate top-k must be an infinity, found "
+            f"{limit}"
+        )
+    fields = op.fields("mhlo.backend_config") or op.fields("backend_config")
+    axis, kept = fields.get("reduction_dim", -1), op.types[0].shape
+    if not 0 <= axis < len(kept) or kept[axis] > x.shape[axis]:
+        raise UnsupportedOp(f"top-k of {x} along axis {axis} cannot give {op.types[0]}")
+    compare = MICRO_OPS["gt" if limit < 0 else "lt"].code
+    comparator = MicroProgram(
+        (x.dtype, x.dtype, index.dtype, index.dtype),
+        (MicroInsn(compare, BOOL, (0, 1)),),
+        (4,),
+    )
+    attrs = {"axis": axis, "stable": True, "comparator": comparator}
+    types = [(v.dtype, v.shape) for v in (x, index)]
+    found = b.direct(Sort, types, (x, index), attrs, {"srcs": 2})
+    return tuple(b.slice(v, (0,) * len(kept), kept) for v in found)

@@ -28,6 +28,7 @@ HEIGHT = {
     "asm": 3,
     "verify": 3,
     "callbacks": 3,
+    "linalg": 4,
     "dump": 4,
     "lowering": 5,
     "sim": 5,

@@ -16,8 +16,9 @@ import jax
 import numpy as np
 from jaxlib.version import __version__ as _JAXLIB_VERSION
 
+from vkore_jax import linalg
 from vkore_jax.callbacks import CALLBACKS, NOT_STORED, TARGET
-from vkore_jax.errors import VersionMismatch
+from vkore_jax.errors import UnsupportedOp, VersionMismatch
 
 TESTED_MIN = (0, 10, 2)
 """Oldest JAX that the tests run with."""
@@ -31,6 +32,10 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("jax._src.interpreters.mlir", "custom_call"),
     ("jax._src.interpreters.mlir", "aval_to_ir_type"),
     ("jax._src.interpreters.mlir", "register_lowering"),
+    ("jax._src.interpreters.mlir", "lower_fun"),
+    ("jax._src.lax.linalg", "eigh_p"),
+    ("jax._src.lax.linalg", "svd_p"),
+    ("jax._src.lax.linalg", "geqp3_p"),
     ("jax._src.callback", "emit_python_callback"),
     ("jax._src.compilation_cache", "is_cache_used"),
     ("jax._src.compilation_cache", "put_executable_and_time"),
@@ -161,6 +166,50 @@ def enable_callbacks(platform: str) -> None:
         rules.append((debugging.debug_print_p, debugging.debug_print_lowering_rule))
     for primitive, rule in rules:
         mlir.register_lowering(primitive, rule, platform=platform)
+
+
+def enable_linalg(platform: str) -> None:
+    """Lower the factorisations that JAX has on LAPACK, cuSOLVER or the TPU only."""
+    from jax._src.interpreters import mlir
+    from jax._src.lax import linalg as lax_linalg
+
+    def eigh_rule(x: Any, *, lower: bool, **params: Any) -> tuple[Any, Any]:
+        wanted = params.get("subset_by_index")
+        return linalg.eigh(x, lower=lower, subset_by_index=wanted)
+
+    def svd_rule(
+        x: Any, *, full_matrices: bool, compute_uv: bool, **params: Any
+    ) -> tuple[Any, ...]:
+        return linalg.svd(
+            x,
+            full_matrices=full_matrices,
+            compute_uv=compute_uv,
+            subset_by_index=params.get("subset_by_index"),
+        )
+
+    def pivoted_rule(x: Any, order: Any, **_: Any) -> tuple[Any, Any, Any]:
+        return linalg.pivoted_qr(x)
+
+    made: dict[str, Callable[..., Any]] = {
+        "eigh_p": eigh_rule,
+        "svd_p": svd_rule,
+        "geqp3_p": pivoted_rule,
+    }
+    for name, function in made.items():
+        rule = mlir.lower_fun(function, multiple_results=True)
+        mlir.register_lowering(getattr(lax_linalg, name), rule, platform=platform)
+    for name, advice in linalg.REFUSED.items():
+        primitive = getattr(lax_linalg, name, None)
+        if primitive is not None:
+            mlir.register_lowering(primitive, _refusal(advice), platform=platform)
+
+
+def _refusal(advice: str) -> Callable[..., Any]:
+    def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
+        avals = ", ".join(str(a) for a in ctx.avals_in)
+        raise UnsupportedOp(f"{ctx.primitive}({avals}): {advice}")
+
+    return rule
 
 
 def _emit(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vkore_jax.dtypes import I32
+from vkore_jax.dtypes import C64, F32, F64, I32
 from vkore_jax.isa import DynamicSlice, ReduceKind
 from vkore_jax.lowering import ir
 from vkore_jax.lowering.builder import Builder
@@ -75,6 +75,29 @@ def _zero(b: Builder, like: Value) -> Value:
     return b.scalar(like.dtype, 0, like.shape)
 
 
+def _real(b: Builder, x: Value) -> Value:
+    if x.dtype.kind != "c":
+        return x
+    return b.vec("real", x, dtype=F32 if x.dtype is C64 else F64)
+
+
+def _conj(b: Builder, x: Value) -> Value:
+    if x.dtype.kind != "c":
+        return x
+    real = _real(b, x)
+    imag = b.vec("neg", b.vec("imag", x, dtype=real.dtype))
+    return b.vec("complex", real, imag, dtype=x.dtype)
+
+
+def _square(b: Builder, x: Value) -> Value:
+    """Return the squared magnitude, real."""
+    if x.dtype.kind != "c":
+        return b.vec("mul", x, x)
+    real = _real(b, x)
+    imag = b.vec("imag", x, dtype=real.dtype)
+    return b.vec("add", b.vec("mul", real, real), b.vec("mul", imag, imag))
+
+
 def _outer_update(b: Builder, x: Value, column: Value, row: Value) -> Value:
     """Return ``x - column row``."""
     product = b.vec("mul", _spread(b, column, x.shape), _spread(b, row, x.shape))
@@ -82,20 +105,21 @@ def _outer_update(b: Builder, x: Value, column: Value, row: Value) -> Value:
 
 
 def _reflect(b: Builder, x: Value, v: Value, tau: Value) -> Value:
-    """Return ``(I - tau v v^T) x``."""
+    """Return ``(I - tau v v^H) x``."""
     rows = len(x.shape) - 2
-    w = b.vec("mul", _spread(b, v, x.shape), x)
+    w = b.vec("mul", _spread(b, _conj(b, v), x.shape), x)
     w = b.reduce(w, ReduceKind.SUM, (rows,))
     return _outer_update(b, x, b.vec("mul", _spread(b, tau, v.shape), v), w)
 
 
-@rules.lowers(PREFIX + "Qr", requires=(kinds("f"),))
+@rules.lowers(PREFIX + "Qr", requires=(kinds("fc"),))
 def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
     """Householder QR: R above, reflectors below the diagonal, and their factors.
 
-    Column j with x = a[j:, j], alpha = x[0]: beta = -sign(alpha) |x|,
-    tau = (beta - alpha) / beta, v = (1, x[1:] / (alpha - beta)), H = I - tau v v^T.
-    A column that is zero below its first element has tau = 0.
+    Column j with x = a[j:, j], alpha = x[0]: beta = -sign(Re alpha) |x|,
+    tau = (beta - alpha) / beta, v = (1, x[1:] / (alpha - beta)), H = I - tau v v^H,
+    and H^H is applied.  A column that is real and zero below its first element has
+    tau = 0.
     """
     m, n = a.shape[-2:]
     batch = a.shape[:-2]
@@ -110,12 +134,17 @@ def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
         alpha = _line(c, column, j, -2)
         zero = _zero(c, column)
         tail = _where(c, "gt", j, -2, column, zero)
-        square = c.reduce(c.vec("mul", tail, tail), ReduceKind.SUM, (len(x.shape) - 2,))
+        square = c.reduce(_square(c, tail), ReduceKind.SUM, (len(x.shape) - 2,))
+        total = c.vec("add", square, _square(c, alpha))
+        norm = c.vec("sqrt", total)
         none = c.vec("eq", square, _zero(c, square))
-        norm = c.vec("sqrt", c.vec("add", square, c.vec("mul", alpha, alpha)))
-        flip = c.vec("ge", alpha, _zero(c, alpha))
+        if a.dtype.kind == "c":
+            imag = c.vec("imag", alpha, dtype=norm.dtype)
+            none = c.vec("and", none, c.vec("eq", imag, _zero(c, imag)))
+        real = _real(c, alpha)
+        flip = c.vec("ge", real, _zero(c, real))
         beta = c.select(flip, c.vec("neg", norm), norm)
-        beta = c.select(none, alpha, beta)
+        beta = c.convert(c.select(none, real, beta), a.dtype)
         one = c.scalar(a.dtype, 1, alpha.shape)
         divisor = c.select(none, one, beta)
         tau = c.vec("div", c.vec("sub", beta, alpha), divisor)
@@ -124,7 +153,7 @@ def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
         v = c.vec("div", tail, _spread(c, pivot, tail.shape))
         ones = c.scalar(a.dtype, 1, v.shape)
         full = _where(c, "eq", j, -2, ones, v)
-        updated = _where(c, "gt", j, -1, _reflect(c, x, full, tau), x)
+        updated = _where(c, "gt", j, -1, _reflect(c, x, full, _conj(c, tau)), x)
         stored = _where(c, "eq", j, -2, _spread(c, beta, v.shape), v)
         stored = _where(c, "lt", j, -2, column, stored)
         spread = _spread(c, stored, x.shape)
@@ -139,7 +168,7 @@ def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
 
 
 @rules.lowers(
-    PREFIX + "ProductOfElementaryHouseholderReflectors", requires=(kinds("f"),)
+    PREFIX + "ProductOfElementaryHouseholderReflectors", requires=(kinds("fc"),)
 )
 def householder_product(b: Builder, op: Op, a: Value, taus: Value) -> Value:
     """Q of a packed QR: H_0 H_1 ... applied to the first columns of the identity."""
@@ -163,7 +192,7 @@ def householder_product(b: Builder, op: Op, a: Value, taus: Value) -> Value:
     return q
 
 
-@rules.lowers("stablehlo.cholesky", requires=(kinds("f"),))
+@rules.lowers("stablehlo.cholesky", requires=(kinds("fc"),))
 def cholesky(b: Builder, op: Op, a: Value) -> Value:
     """Cholesky factor of the lower or upper triangle (outer-product form).
 
@@ -174,26 +203,27 @@ def cholesky(b: Builder, op: Op, a: Value) -> Value:
     swap = [*axes[:-2], axes[-1], axes[-2]] if len(axes) >= 2 else axes
     if a.size == 0:
         return a
-    work = a if lower else b.transpose(a, swap)
+    work = a if lower else _conj(b, b.transpose(a, swap))
 
     def step(c: Builder, j: Value, carry: tuple[Value, ...]) -> Sequence[Value]:
         x, factor = carry
         column = _line(c, x, j, -1)
-        pivot = c.vec("sqrt", _line(c, column, j, -2))
+        pivot = c.vec("sqrt", _real(c, _line(c, column, j, -2)))
+        pivot = c.convert(pivot, a.dtype)
         scaled = c.vec("div", column, _spread(c, pivot, column.shape))
         scaled = _where(c, "ge", j, -2, scaled, _zero(c, column))
-        row = c.transpose(scaled, swap)
+        row = _conj(c, c.transpose(scaled, swap))
         stored = _where(c, "eq", j, -1, _spread(c, scaled, x.shape), factor)
         return _outer_update(c, x, scaled, row), stored
 
     _, out = counted(b, a.shape[-1], (work, _zero(b, a)), step)
-    return out if lower else b.transpose(out, swap)
+    return out if lower else _conj(b, b.transpose(out, swap))
 
 
 @rules.lowers(
     "stablehlo.triangular_solve",
     requires=(
-        kinds("f"),
+        kinds("fc"),
         attribute_in(
             "transpose_a", ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "NO_TRANSPOSE"
         ),
@@ -204,6 +234,7 @@ def triangular_solve(b: Builder, op: Op, a: Value, rhs: Value) -> Value:
 
     Every form becomes L X = B with L lower: transposing turns X op(A) = B into
     op(A)^T X^T = B^T, and reversing both axes turns an upper matrix into a lower one.
+    An adjoint is the transpose of the conjugate.
     """
     axes = list(range(len(a.shape)))
     swap = [*axes[:-2], axes[-1], axes[-2]]
@@ -214,6 +245,8 @@ def triangular_solve(b: Builder, op: Op, a: Value, rhs: Value) -> Value:
     unit = op.flag("unit_diagonal")
     if rhs.size == 0:
         return rhs
+    if op.word("transpose_a") == "ADJOINT":
+        a = _conj(b, a)
     matrix = b.transpose(a, swap) if turned else a
     x = rhs if left else b.transpose(rhs, swap)
     if not lower:

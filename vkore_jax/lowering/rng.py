@@ -169,6 +169,6 @@ def _cipher(b: Builder, key: Pair, state: Pair, shape: Shape) -> Pair:
 
 rules.missing(
     "stablehlo.rng",
-    "the legacy op `rng` has no lowering",
-    "use jax.random",
+    "the legacy op `rng` draws from a seed that the program does not name",
+    "use jax.random, whose keys are arguments",
 )

@@ -64,7 +64,7 @@ class InnerClient:
             self._recipes[key] = recipe
         aval, dtype, sharding, devices = recipe
         values = np.ndarray(shape, dtype, block)
-        return _jax.batched_device_put(aval, sharding, [values], devices, True, copy)
+        return _put(aval, sharding, values, devices, copy)
 
     def token(self, device_id: int) -> Array:
         """Return the scalar that engines get for an ordering token."""
@@ -73,13 +73,19 @@ class InnerClient:
     def copy(self, array: Array) -> Array:
         """Return an array with the same contents in memory of its own."""
         (device,) = array.sharding.device_set
-        return _jax.batched_device_put(
-            array.aval, array.sharding, [np.asarray(array)], [device], True, True
-        )
+        return _put(array.aval, array.sharding, np.asarray(array), [device], True)
 
     def _recipe(self, pjrt_type: int, shape: tuple[int, ...], device_id: int) -> Any:
         aval = _aval(pjrt_type, shape)
         return aval, aval.dtype, self._shardings[device_id], [self.devices[device_id]]
+
+
+def _put(aval: Any, sharding: Any, values: Any, devices: list[Any], copy: bool) -> Any:
+    # Without enable_x64 the inner client narrows 64-bit elements when JAX's own flag
+    # is off; a program may hold such elements all the same.
+    return _jax.batched_device_put(
+        aval, sharding, [values], devices, True, copy, enable_x64=True
+    )
 
 
 def unpack(array: Array) -> bytes:

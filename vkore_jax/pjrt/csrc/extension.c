@@ -101,7 +101,8 @@ static PJRT_Error *output_shardings(void *raw)
     PJRT_Shardings_PJRT_Executable_OutputShardings_Args *args = raw;
     vk_signature *results = &args->executable->program->results;
     args->num_outputs = results->count;
-    args->shardings = results->shardings;
+    /* jaxlib refuses an empty list; no list means "not known", which is fine for none */
+    args->shardings = results->count ? results->shardings : NULL;
     args->sharding_sizes = results->sharding_sizes;
     return NULL;
 }

@@ -253,6 +253,15 @@ def test_callbacks_become_host_calls_in_order() -> None:
     np.testing.assert_array_equal(found[1], data * 3)
 
 
+def test_a_sink_keeps_nothing() -> None:
+    body = """(%a: tensor<f32>) -> tensor<f32> {
+      %b = stablehlo.add %a, %a : tensor<f32>
+      stablehlo.custom_call @dce_sink(%b) {has_side_effect = true} :
+        (tensor<f32>) -> ()
+      return %a : tensor<f32> }"""
+    assert not import_artifact(text(body), VK1).graph.nodes
+
+
 def test_effects_in_branches_and_loops_are_kept() -> None:
     body = """(%p: tensor<i1>, %a: tensor<f32>) {
       %c = stablehlo.constant dense<0> : tensor<i32>

@@ -38,6 +38,12 @@ identity_rows(
 )
 
 
+@rules.lowers(PREFIX + "dce_sink")
+def dce_sink(b: Builder, op: Op, *operands: Value) -> tuple[Value, ...]:
+    """A mark that a value is used: nothing can observe it, so nothing is kept."""
+    return ()
+
+
 @rules.lowers(PREFIX + CALLBACK)
 def py_callback(b: Builder, op: Op, *operands: Value) -> tuple[Value, ...]:
     """A user's Python callback; it runs on the host and is counted.

@@ -128,6 +128,11 @@ def sort(s: State, cmd: Sort) -> None:
 
 
 def reduce_window(s: State, cmd: ReduceWindow) -> None:
+    if not cmd.window:  # one element: XLA would leave the initial value out
+        whole = [s.scalar(v) for v in (*cmd.inits, *cmd.srcs)]
+        for dst, val in zip(cmd.dsts, micro.run(s.e, cmd.combiner, whole, ())):
+            s.write(dst, val)
+        return
     attributes = (
         f"window_dimensions = {i64s(cmd.window)}, "
         f"window_strides = {i64s(cmd.strides)}, "
@@ -140,6 +145,10 @@ def reduce_window(s: State, cmd: ReduceWindow) -> None:
 
 
 def select_and_scatter(s: State, cmd: SelectAndScatter) -> None:
+    if not cmd.window:  # likewise: the only window selects the only element
+        pair = [s.scalar(cmd.init), s.scalar(cmd.source)]
+        s.write(cmd.dst, *micro.run(s.e, cmd.combiner, pair, ()))
+        return
     attributes = (
         f"window_dimensions = {i64s(cmd.window)}, "
         f"window_strides = {i64s(cmd.strides)}, "

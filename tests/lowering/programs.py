@@ -285,6 +285,20 @@ def around() -> ir.Graph:
 
 
 @program
+def around_early() -> ir.Graph:
+    """Such a path that ends before its start: a group's late member waits for `s`, and
+    a command that only reads its first member stands earlier in the program.
+    """
+    x, y = f32(8, 8), f32(8, 8)
+    b = GraphBuilder(x, y)
+    p = b.gemm(x, y)
+    early = b.direct(isa.Concat, (p, p), f32(8, 16), axis=1, n_srcs=2)
+    s = b.gemm(y, x)
+    late = b.op("add", b.op("neg", p), s)
+    return b.done(b.op("sub", s, b.move(early, (8, 8), (16, 1), 4)), late)
+
+
+@program
 def empty() -> ir.Graph:
     """Contractions of nothing and tensors without elements."""
     x, y = f32(4, 0), f32(0, 3)

@@ -115,6 +115,7 @@ class _Item:
 
     __slots__ = (
         "first",
+        "followers",
         "inside",
         "insns",
         "last",
@@ -122,6 +123,7 @@ class _Item:
         "members",
         "outs",
         "preds",
+        "rank",
         "space",
     )
 
@@ -132,6 +134,12 @@ class _Item:
         self.members: list[Node] = []
         self.space = space
         self.preds: set[_Item] = set()
+        self.followers: set[_Item] = set()
+        """Whose `preds` hold this item."""
+        self.rank = order
+        """Greater than the rank of every pred.  Program order is no such number once
+        items are unions: an early member's reader may depend on a late member.
+        """
         self.inside: Counter[Value] = Counter()
         """How often members read each member's result."""
         self.outs: set[Value] = set()
@@ -198,14 +206,14 @@ class _Fuser:
             self.items[home] = None
         self._append(home, node)
         # Joining has renamed items: look the operands' up again.
-        home.preds |= {self.item_of[r] for r in reads if r in self.item_of}
-        home.preds.discard(home)
-        if isinstance(node, Gemm) or (not home.lead and home.preds):
-            home.lead = self.order
+        preds = {self.item_of[r] for r in reads if r in self.item_of}
         if _has_effect(node):
             if self.effect is not None:
-                home.preds.add(self.effect)
+                preds.add(self.effect)
             self.effect = home
+        self._wait(home, preds)
+        if isinstance(node, Gemm) or (not home.lead and home.preds):
+            home.lead = self.order
         for value in node.results:
             self.item_of[value] = home
 
@@ -255,7 +263,7 @@ class _Fuser:
 
     def _reaches(self, source: _Item, sinks: Iterable[_Item]) -> bool:
         """True when a path leads from `source` to one of the sinks (or may)."""
-        stack = [s for s in sinks if s.last >= source.first]
+        stack = [s for s in sinks if s.rank >= source.rank]
         seen = set(stack)
         while stack:
             item = stack.pop()
@@ -264,10 +272,35 @@ class _Fuser:
             if len(seen) > MAX_SEARCH:
                 return True
             for p in item.preds:
-                if p not in seen and p.last >= source.first:
+                if p not in seen and p.rank >= source.rank:
                     seen.add(p)
                     stack.append(p)
         return False
+
+    def _wait(self, item: _Item, preds: Iterable[_Item]) -> None:
+        """Add edges to an item; ranks rise where they must."""
+        for p in preds:
+            if p is not item:
+                item.preds.add(p)
+                p.followers.add(item)
+        item.rank = max([item.rank, *(p.rank + 1 for p in item.preds)])
+        # In the order of the old ranks, so that each is raised once and for all.
+        raised: list[tuple[int, int, _Item]] = []
+
+        def push_followers(top: _Item) -> None:
+            for f in top.followers:
+                if f.rank <= top.rank:
+                    heapq.heappush(raised, (f.rank, id(f), f))
+
+        push_followers(item)
+        while raised:
+            f = heapq.heappop(raised)[2]
+            if f is item:
+                raise InternalError("fusion made groups that wait for each other")
+            rank = max(p.rank for p in f.preds) + 1
+            if f.rank < rank:
+                f.rank = rank
+                push_followers(f)
 
     # ------------------------------------------------------------------ joining
 
@@ -382,17 +415,19 @@ class _Fuser:
         item.inside.update(other.inside)
         item.outs |= other.outs
         item.insns += other.insns
-        item.preds |= other.preds
-        item.preds -= {item, other}
         item.first = min(item.first, other.first)
         item.last = max(item.last, other.last)
         if space.gemm is None or space.gemm in other.members:
             item.lead = max(item.lead, other.lead)
         del self.items[other]
-        for follower in self.items:
-            if other in follower.preds:
-                follower.preds.discard(other)
-                follower.preds.add(item)
+        for p in other.preds:
+            p.followers.discard(other)
+        for follower in other.followers:
+            follower.preds.discard(other)
+            follower.preds.add(item)
+        item.followers |= other.followers
+        item.rank = max(item.rank, other.rank)
+        self._wait(item, other.preds)
         for member in other.members:
             for v in member.results:
                 self.item_of[v] = item
@@ -429,11 +464,7 @@ class _Fuser:
         items = list(self.items)
         index = {item: i for i, item in enumerate(items)}
         waiting = {item: len(item.preds) for item in items}
-        followers: dict[_Item, list[_Item]] = {item: [] for item in items}
-        for item in items:
-            for p in item.preds:
-                followers[p].append(item)
-        keys = self._keys(items, followers)
+        keys = self._keys(items)
         for item in items:
             if not item.preds:
                 heapq.heappush(ready, (keys[item], index[item]))
@@ -441,7 +472,7 @@ class _Fuser:
         while ready:
             item = items[heapq.heappop(ready)[1]]
             nodes.append(self._made(item))
-            for f in followers[item]:
+            for f in item.followers:
                 waiting[f] -= 1
                 if not waiting[f]:
                     heapq.heappush(ready, (keys[f], index[f]))
@@ -449,21 +480,19 @@ class _Fuser:
             raise InternalError("fusion made groups that wait for each other")
         return tuple(nodes)
 
-    def _keys(
-        self, items: Sequence[_Item], followers: dict[_Item, list[_Item]]
-    ) -> dict[_Item, float]:
+    def _keys(self, items: Sequence[_Item]) -> dict[_Item, float]:
         """Return the moment at which each item wants to run, once it may.
 
         Copies, and what needs only parameters, wait for their first reader: they free
         nothing, so running them early only lengthens a life in DRAM.
         """
         keys: dict[_Item, float] = {}
-        for item in sorted(items, key=lambda x: -x.last):
+        for item in sorted(items, key=lambda x: -x.rank):
             node = item.members[0]
             keys[item] = 0 if isinstance(node, Const) else item.lead or item.first
             late = isinstance(node, Direct) and node.command is isa.Copy
             late = late or all(isinstance(p.members[0], Const) for p in item.preds)
-            readers = [keys[f] for f in followers[item] if f in keys]
+            readers = [keys[f] for f in item.followers]
             if late and readers and not isinstance(node, Const | HostCall):
                 keys[item] = min(readers) - 0.5
         return keys

@@ -41,6 +41,24 @@ def test_memory_analysis() -> None:
     assert stats.output_size_in_bytes == 256
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"nosuch": 1}, "No such compile option: 'nosuch'"),
+        ({"xla_embed_ir_in_executable": "maybe"}, "not a valid bool"),
+        ({"xla_embed_ir_in_executable": True, "optimization_level": 1}, None),
+    ],
+)
+def test_compiler_options(options: dict[str, object], problem: str | None) -> None:
+    x = jax.device_put(np.ones(3, np.float32), DEVICE)
+    f = jax.jit(lambda a: a + 1, compiler_options=options)
+    if problem is None:
+        assert f(x).tolist() == [2, 2, 2]
+    else:
+        with pytest.raises(jax.errors.JaxRuntimeError, match=problem):
+            f(x)
+
+
 def test_serialize_and_load() -> None:
     again = deserialize_and_load(*serialize(_compiled()), backend="vkore")
     x = jax.device_put(np.ones((8, 8), np.float32), DEVICE)

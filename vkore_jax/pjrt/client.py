@@ -133,6 +133,8 @@ class Hooks:
                 "device, or place whole arrays on several devices"
             )
         config = config or configure({})
+        if decoded.overrides:
+            self._client(config).check_overrides(decoded.overrides)
         program = backend.compile_artifact(
             code, chip=config.chip, options=decoded, inner=self._client(config)
         )

@@ -26,6 +26,8 @@ Execute = Callable[[list[Array]], list[Array]]
 
 _MAX_RECIPES = 4096
 
+_NOTHING = b"module { func.func public @main() { return } }"
+
 
 class InnerClient:
     """A private XLA:CPU client with one device per emulated chip."""
@@ -37,6 +39,7 @@ class InnerClient:
         self.devices: list[Any] = list(self.client.devices())
         self._shardings = [jax.sharding.SingleDeviceSharding(d) for d in self.devices]
         self._recipes: dict[tuple[int, tuple[int, ...], int], Any] = {}
+        self._known_overrides: set[bytes] = set()
 
     def adopt(
         self,
@@ -74,6 +77,31 @@ class InnerClient:
         """Return an array with the same contents in memory of its own."""
         (device,) = array.sharding.device_set
         return _put(array.aval, array.sharding, np.asarray(array), [device], True)
+
+    def check_overrides(self, overrides: bytes) -> None:
+        """Refuse compiler options that do not exist or have a wrong value.
+
+        The options of `jax.jit(compiler_options=...)` are XLA's.  This compiler has none
+        of its own and lets XLA's pass without effect, but only XLA knows their names:
+        it is asked by the compilation of nothing.
+
+        Args:
+            overrides: a `CompileOptionsProto` with overrides only.
+
+        Raises:
+            JaxRuntimeError: XLA's own message, such as "No such compile option".
+        """
+        if overrides in self._known_overrides:
+            return
+        options = _jax.CompileOptions()
+        parsed = _jax.CompileOptions.ParseFromString(overrides)
+        options.env_option_overrides = parsed.env_option_overrides
+        self.client.compile_and_load(
+            _NOTHING, _jax.DeviceList((self.devices[0],)), compile_options=options
+        )
+        if len(self._known_overrides) >= _MAX_RECIPES:
+            self._known_overrides.clear()
+        self._known_overrides.add(overrides)
 
     def _recipe(self, pjrt_type: int, shape: tuple[int, ...], device_id: int) -> Any:
         aval = _aval(pjrt_type, shape)

@@ -1,6 +1,6 @@
 """Reader of the compile options that jaxlib sends with a program.
 
-They arrive as a serialized `CompileOptionsProto`.  Only five fields matter here, so a
+They arrive as a serialized `CompileOptionsProto`.  Only six fields matter here, so a
 small decoder of the protobuf wire format is enough and no generated code is needed.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from vkore_jax.errors import InvalidArgument
 
 # Field numbers of xla/pjrt/proto/compile_options.proto and xla_data.proto.
-_BUILD_OPTIONS = 3
+_BUILD_OPTIONS, _OVERRIDES = 3, 7
 _NUM_REPLICAS, _NUM_PARTITIONS, _USE_SPMD, _DEVICE_ASSIGNMENT = 4, 5, 6, 9
 _USE_SHARDY = 19
 _REPLICA_COUNT, _COMPUTATION_COUNT, _COMPUTATION_DEVICES = 1, 2, 3
@@ -31,6 +31,8 @@ class CompileOptions:
         device_ids: devices in order replica-major, partition-minor; empty when the
             caller left the choice to the backend.
         use_shardy: shardings come as `sdy` attributes rather than HLO strings.
+        overrides: the caller's ``compiler_options``, undecoded: a message with nothing
+            else in it.
         serialized: the options as they came, for `GetCompileOptions`.
     """
 
@@ -39,6 +41,7 @@ class CompileOptions:
     device_ids: tuple[int, ...] = ()
     use_spmd: bool = False
     use_shardy: bool = False
+    overrides: bytes = b""
     serialized: bytes = b""
 
     @property
@@ -60,7 +63,10 @@ def decode_options(data: bytes) -> CompileOptions:
     """
     build: dict[int, int] = {}
     ids: tuple[int, ...] = ()
+    overrides = bytearray()
     for number, value in _fields(data):
+        if number == _OVERRIDES and isinstance(value, bytes):
+            overrides += _tag(number, _BYTES) + _varint(len(value)) + value
         if number != _BUILD_OPTIONS or not isinstance(value, bytes):
             continue
         for key, item in _fields(value):
@@ -74,6 +80,7 @@ def decode_options(data: bytes) -> CompileOptions:
         device_ids=ids,
         use_spmd=bool(build.get(_USE_SPMD, 0)),
         use_shardy=bool(build.get(_USE_SHARDY, 0)),
+        overrides=bytes(overrides),
         serialized=data,
     )
 

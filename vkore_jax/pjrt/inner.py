@@ -81,9 +81,9 @@ class InnerClient:
     def check_overrides(self, overrides: bytes) -> None:
         """Refuse compiler options that do not exist or have a wrong value.
 
-        The options of `jax.jit(compiler_options=...)` are XLA's.  This compiler has none
-        of its own and lets XLA's pass without effect, but only XLA knows their names:
-        it is asked by the compilation of nothing.
+        The options of `jax.jit(compiler_options=...)` are XLA's.  This compiler has
+        none of its own and lets XLA's pass without effect, but only XLA knows their
+        names: it is asked by the compilation of nothing.
 
         Args:
             overrides: a `CompileOptionsProto` with overrides only.

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from tests.sim.builder import ProgramBuilder, binary
+from tests.sim.case import SimCase
+from tests.sim.cases_flow import CASES as FLOW
 from vkore_jax.chips import TINY
 from vkore_jax.dtypes import F32
 from vkore_jax.isa import Copy, Host, View
 from vkore_jax.program import Program
+from vkore_jax.sim import golden
 from vkore_jax.sim.fast import FastProgram, run
 from vkore_jax.sim.fast.load import own_client, put
 from vkore_jax.sim.ledger import Ledger, ledger
@@ -118,3 +121,16 @@ def test_programs_that_never_ran_are_not_listed() -> None:
     book.open(b.build(), 0)
     assert book.executables == ()
     assert len(ledger().executables) == 1
+
+
+@pytest.mark.parametrize("case", FLOW, ids=[c.id for c in FLOW])
+def test_engines_count_alike(case: SimCase) -> None:
+    data = case.build(TINY).encoded
+    inputs = case.inputs(np.random.default_rng(0))
+    pages = []
+    for engine in (golden.run, run):
+        ledger().reset()
+        engine(data, inputs)
+        pages.append(ledger().to_dict())
+    assert pages[0]["executions"] == 1
+    assert pages[0] == pages[1]

@@ -57,14 +57,14 @@ def _golden(
     device_id: int,
     callbacks: Mapping[int, Callback],
 ) -> Engine:
-    from vkore_jax.sim import golden
+    from vkore_jax.sim.golden import GoldenProgram
 
     device = inner.devices[device_id]
+    loaded = GoldenProgram(program.encoded, callbacks=callbacks)
 
     def execute(arguments: list[Any]) -> list[Any]:
         values = [np.asarray(a) for a in arguments]
-        results = golden.run(program.encoded, values, callbacks=callbacks)
-        return [put(np.asarray(r), device) for r in results]
+        return [put(np.asarray(r), device) for r in loaded.execute(values)]
 
     return Engine(execute=execute, consumed=())
 

@@ -18,12 +18,46 @@ from vkore_jax.program import decode
 # Each of these modules adds its rules to the machine's table.
 from vkore_jax.sim.golden import core, flow, move, windows
 from vkore_jax.sim.golden.machine import COMMAND_RULES, Machine, Trace
+from vkore_jax.sim.ledger import ledger
 from vkore_jax.verify import verify
 
-__all__ = ["run"]
+__all__ = ["GoldenProgram", "run"]
 
 RULE_MODULES = (core, flow, move, windows)
 COMMAND_RULES.complete()
+
+
+class GoldenProgram:
+    """A program that is decoded and verified once and executed often.
+
+    Attributes:
+        program: the decoded program.
+        ledger: what it did so far.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        *,
+        chip: Chip | None = None,
+        callbacks: Mapping[int, Callable[..., Any]] | None = None,
+    ) -> None:
+        """Decode and verify; see `run` for arguments and errors."""
+        self.program = decode(data)
+        self._chip = chip or get_chip(self.program.chip)
+        self._callbacks = callbacks or {}
+        verify(self.program, self._chip)
+        self.ledger = ledger().open(self.program, host_compute=0)
+
+    def execute(
+        self, inputs: Sequence[np.ndarray], trace: Trace | None = None
+    ) -> list[np.ndarray]:
+        """Run once; see `run`."""
+        machine = Machine(self.program, self._chip, self._callbacks, trace)
+        results = machine.call(inputs)
+        self.ledger.executions += 1
+        self.ledger.note_counts(machine.counts())
+        return results
 
 
 def run(
@@ -53,7 +87,5 @@ def run(
         InvalidArgument: the inputs do not fit the parameters.
         HostCallbackError: the user's own function raised.
     """
-    decoded = decode(program)
-    chip = chip or get_chip(decoded.chip)
-    verify(decoded, chip)
-    return Machine(decoded, chip, callbacks or {}, trace).call(inputs)
+    loaded = GoldenProgram(program, chip=chip, callbacks=callbacks)
+    return loaded.execute(inputs, trace)

@@ -56,6 +56,7 @@ def while_(m: Machine, cmd: While) -> None:
         m.run(cmd.cond, f"{path}.cond.")
         if not m.dram.read(cmd.predicate).reshape(()):
             break
+        m.ran[id(cmd), 0] += 1
         m.run(cmd.body, f"{path}.body.")
         _advance(m, cmd.carries)
     _leave(m, cmd.carries)
@@ -66,6 +67,7 @@ def case(m: Machine, cmd: Case) -> None:
     """Run one branch; an index out of range runs the last."""
     index, last = int(m.dram.read(cmd.index).reshape(())), len(cmd.branches) - 1
     taken = index if 0 <= index <= last else last
+    m.ran[id(cmd), taken] += 1
     m.run(cmd.branches[taken], f"{m.path}.branch{taken}.")
     for merge, value in zip(
         cmd.merges, [m.dram.read(g.srcs[taken]) for g in cmd.merges]

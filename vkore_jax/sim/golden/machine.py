@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from vkore_jax.chips import Chip
+from vkore_jax.cost import blocks_of
 from vkore_jax.errors import InvalidArgument, VkoreError
-from vkore_jax.isa import COMMANDS, Block, Command
+from vkore_jax.isa import COMMANDS, Block, Case, Command, While
 from vkore_jax.isa.access import accesses
 from vkore_jax.isa.rules import Rules
 from vkore_jax.program import Program
@@ -37,6 +39,8 @@ class Machine:
         self.chip = chip
         self.callbacks = callbacks
         self.dram = Dram(program, chip)
+        self.ran: Counter[tuple[int, int]] = Counter()
+        """How often each dynamic body ran: by its command's id and the branch."""
         self._trace = trace
 
     def call(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -53,6 +57,20 @@ class Machine:
             self.dram.write(spec.view, value)
         self.run(self.program.block)
         return [self.dram.read(spec.view) for spec in self.program.results]
+
+    def counts(self) -> list[int]:
+        """Return how often each dynamic body ran, as `cost.dynamic_bodies` counts."""
+        return list(self._counts(self.program.block))
+
+    def _counts(self, block: Block) -> Iterator[int]:
+        for located in block:
+            cmd = located.cmd
+            if isinstance(cmd, While):
+                yield self.ran[id(cmd), 0]
+            elif isinstance(cmd, Case):
+                yield from (self.ran[id(cmd), i] for i in range(len(cmd.branches)))
+            for nested in blocks_of(cmd):
+                yield from self._counts(nested)
 
     def run(self, block: Block, path: str = "") -> None:
         """Run the commands of a block in order."""

@@ -167,6 +167,16 @@ def test_pivoted_qr() -> None:
         np.testing.assert_allclose(np.asarray(q) @ np.asarray(r), a[:, p0], atol=1e-5)
 
 
+def test_users_promotion_rules_do_not_matter() -> None:
+    a = hermitian(2, 3, 4, 4)
+    plain = jnp.linalg.eigvalsh(a), jnp.linalg.svd(a, compute_uv=False)
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        strict = jnp.linalg.eigvalsh(a), jnp.linalg.svd(a, compute_uv=False)
+        jax.scipy.linalg.qr(a[0, 0], pivoting=True)
+    for x, y in zip(plain, strict):
+        np.testing.assert_array_equal(x, y)
+
+
 def test_gradient() -> None:
     def f(a: Any) -> Any:
         return (jnp.linalg.svd(a, compute_uv=False) ** 2).sum()

@@ -15,10 +15,12 @@ Matrix Anal. Appl. 13 (1992).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -44,6 +46,17 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 
 Array = Any
 Range = tuple[int, int]
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Trace under JAX's default promotion rules, whatever the user has set."""
+
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            return function(*args, **kwargs)
+
+    return traced
 
 
 def _shift(x: Array, axis: int) -> Array:
@@ -162,6 +175,7 @@ def _unit(x: Array) -> Array:
     return x / size.astype(x.dtype)
 
 
+@_plain
 def eigh(
     a: Array, *, lower: bool = True, subset_by_index: Range | None = None
 ) -> tuple[Array, Array]:
@@ -234,6 +248,7 @@ def _jacobi(a: Array) -> Array:
     return _unit(_sweeps(n + odd, step, (work, vectors))[1][..., :n, :n])
 
 
+@_plain
 def svd(
     a: Array,
     *,
@@ -333,6 +348,7 @@ def _one_sided(a: Array) -> tuple[Array, Array]:
     return work[..., :n], _unit(right[..., :n, :n])
 
 
+@_plain
 def pivoted_qr(a: Array) -> tuple[Array, Array, Array]:
     """Householder QR with column pivoting, stored as LAPACK's xGEQP3 does.
 

@@ -142,6 +142,8 @@ def convert_cases() -> Iterator[Case]:
     yield "convert_fp8", lambda v: v.astype(fp8).astype(jnp.float32), (f32(9),)
     yield "convert_int4", lambda v: v.astype(jnp.int4).astype(jnp.int32), (i32(9),)
     yield "real_to_complex", lambda v: v.astype(jnp.complex64), (f32(4),)
+    parts = np.array([0, 1, 1j, 1 + 1j], np.complex64)
+    yield "complex_to_bool", lambda v: (v.astype(bool), v.real.astype(bool)), (parts,)
     yield "bitcast", lambda v: lax.bitcast_convert_type(v, jnp.int32), (A,)
     yield "bitcast_narrow", lambda v: lax.bitcast_convert_type(v, jnp.uint8), (A,)
     yield "bitcast_f16", lambda v: lax.bitcast_convert_type(v, jnp.bfloat16), (A,)

@@ -92,9 +92,15 @@ rules.rows(NARY, _nary)
 rules.rows(PARTS, _parts)
 
 
+def _ordered(op: Op) -> str | None:
+    """Complex numbers are only compared for equality."""
+    equal = op.word("comparison_direction") in ("EQ", "NE")
+    return None if equal or op.operands[0].dtype.kind != "c" else f"{op.operands[0]}"
+
+
 @rules.lowers(
     "stablehlo.compare",
-    requires=(attribute_in("comparison_direction", DIRECTIONS, "EQ"),),
+    requires=(attribute_in("comparison_direction", DIRECTIONS, "EQ"), _ordered),
 )
 def compare(b: Builder, op: Op, lhs: Value, rhs: Value) -> Value:
     """Comparison; floats also in IEEE total order."""
@@ -119,7 +125,9 @@ def clamp(b: Builder, op: Op, low: Value, x: Value, high: Value) -> Value:
 
 @rules.lowers("stablehlo.convert")
 def convert(b: Builder, op: Op, x: Value) -> Value:
-    """Value conversion between any two element types."""
+    """Value conversion between any two element types; complex drops its i part."""
+    if x.dtype.kind == "c" and op.type.dtype is BOOL:
+        x = b.vec("real", x, dtype=dtypes.F32 if x.dtype is dtypes.C64 else dtypes.F64)
     return b.convert(x, op.type.dtype)
 
 

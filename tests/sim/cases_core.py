@@ -9,6 +9,7 @@ import numpy as np
 
 from tests.sim.builder import ProgramBuilder, binary, micro
 from tests.sim.case import SimCase, normals, on_cpu, pool, randoms
+from vkore_jax import dtypes
 from vkore_jax.chips import Chip
 from vkore_jax.dtypes import BF16, BOOL, F32, I8, I32, I64, DType
 from vkore_jax.isa import (
@@ -200,8 +201,10 @@ def sort_case(
         x = args[0]
         key = x
         if specials and dtype.is_float:
-            n = x.view(f"i{x.dtype.itemsize}").astype(np.int64)
-            key = np.where(n < 0, n ^ ((1 << (8 * x.dtype.itemsize - 1)) - 1), n)
+            # Widening keeps the order; NaN of FNUZ has the sign bit: it comes first.
+            y = x.astype(np.float32) if dtype.bits <= 8 else x
+            n = y.view(f"i{y.dtype.itemsize}").astype(np.int64)
+            key = np.where(n < 0, n ^ ((1 << (8 * y.dtype.itemsize - 1)) - 1), n)
         if compare.startswith("gt"):
             key = -key.astype(np.float64)
         order = np.argsort(key, axis, kind="stable")
@@ -547,6 +550,11 @@ CASES = [
     ),
     sort_case("f32", F32, (37,), 0, "lt"),
     sort_case("f32-total-order", F32, (40,), 0, "lt_total", specials=True),
+    *(
+        sort_case(f"{t}-total-order", dtypes.by_short(t), (20,), 0, "lt_total",
+                  specials=True, payload=True)
+        for t in ("f8E4M3B11FNUZ", "f8E5M2FNUZ", "f8E8M0FNU", "f4E2M1FN")
+    ),
     sort_case("bf16-total-order", BF16, (40,), 0, "lt_total", specials=True),
     sort_case("i32-descending", I32, (3, 17), 1, "gt", payload=True),
     sort_case("stable-payload", F32, (5, 33), 1, "lt", payload=True),

@@ -99,6 +99,10 @@ def _compare(
     kind = {"i": "SIGNED", "u": "UNSIGNED", "b": "UNSIGNED"}.get(a.dtype.kind, "FLOAT")
     if total:
         a, b, kind = _total_key(e, a), _total_key(e, b), "SIGNED"
+    return _ordered(e, direction, a, b, kind)
+
+
+def _ordered(e: Emitter, direction: str, a: Val, b: Val, kind: str) -> Val:
     text = (
         f"stablehlo.compare {direction}, {a.name}, {b.name}, {kind} : "
         f"({a.type}, {b.type}) -> {tensor_type(BOOL, a.shape)}"
@@ -111,13 +115,30 @@ def _total_key(e: Emitter, v: Val) -> Val:
 
     The bits of a non-negative float order as integers already; those of a negative
     one in reverse, so all bits but the sign are flipped: b ^ ((b >> w-1) & max).
+    E8M0 has no sign.  The FNUZ types have one NaN, in the place of -0: it comes first.
     """
+    if v.dtype.bits < 8:  # every value is exact in f32, and none is NaN
+        return _total_key(e, e.convert(v, F32))
+    if v.dtype.short == "f8E8M0FNU":
+        return e.convert(e.bitcast(v, dtypes.U8, v.shape), dtypes.I32)
     word = dtypes.by_short(f"i{8 * v.dtype.itemsize}")
     bits = e.bitcast(v, word, v.shape)
     width = e.broadcast(e.scalar(word, word.bits - 1), v.shape)
     largest = e.broadcast(e.scalar(word, (1 << (word.bits - 1)) - 1), v.shape)
     sign = _binary(e, "shift_right_arithmetic", bits, width)
-    return _binary(e, "xor", bits, _binary(e, "and", sign, largest))
+    key = _binary(e, "xor", bits, _binary(e, "and", sign, largest))
+    if "FNUZ" not in v.dtype.short:
+        return key
+    # Only the NaN has the key -1; one step up frees the least key for it.
+    least = e.broadcast(e.scalar(word, -(1 << (word.bits - 1))), v.shape)
+    is_nan = _ordered(e, "EQ", bits, least, "SIGNED")
+    raised = _binary(e, "subtract", key, sign)
+    return e.op(
+        f"stablehlo.select {is_nan.name}, {least.name}, {raised.name} : "
+        f"{is_nan.type}, {least.type}",
+        word,
+        v.shape,
+    )
 
 
 def _binary(e: Emitter, word: str, a: Val, b: Val) -> Val:

@@ -299,6 +299,24 @@ def around_early() -> ir.Graph:
 
 
 @program
+def around_nested() -> ir.Graph:
+    """Such a path through a branch of a branch, which only returns what it captures."""
+    which, x = i32(), f32(4, 4)
+    b = GraphBuilder(which, x)
+    y = b.op("neg", x)
+
+    def case(*branches: ir.Graph) -> ir.Case:
+        return ir.Case(
+            operands=(which,), results=(f32(4, 4),), loc=LOC, branches=branches
+        )
+
+    outer = GraphBuilder()
+    (inner,) = outer.add(case(GraphBuilder().done(y), GraphBuilder().done(x)))
+    (z,) = b.add(case(outer.done(inner), GraphBuilder().done(x)))
+    return b.done(b.op("sub", y, z))
+
+
+@program
 def empty() -> ir.Graph:
     """Contractions of nothing and tensors without elements."""
     x, y = f32(4, 0), f32(0, 3)

@@ -236,8 +236,8 @@ class _Fuser:
         reads = {self.views.root(v) for v in node.operands}
         for graph in node.graphs:
             reads |= {self.views.root(v) for v in graph.outputs}
-            for inner in walk(graph):
-                reads |= {self.views.root(v) for v in inner.operands}
+            for inner in graph.nodes:
+                reads |= self._reads(inner)
         return reads
 
     def _home(self, node: Node, preds: set[_Item]) -> _Item | None:

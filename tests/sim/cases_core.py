@@ -495,6 +495,7 @@ CASES = [
         "elements", (7, 6), np.array([[1, 2], [5, 3], [6, 5], [99, 99]]), (1, 1),
         collapsed=(0, 1), start=(0, 1),
     ),
+    gather_case("one-element", (7,), np.array([5]), (1,), collapsed=(0,)),
     gather_case(
         "batched", (3, 5, 4), np.array([[[1], [4]], [[0], [0]], [[2], [7]]]),
         (1, 1, 4), offset=(2,), collapsed=(1,), operand_batch=(0,), index_batch=(0,),
@@ -519,6 +520,7 @@ CASES = [
         "min-bf16", (6,), np.array([[1], [1], [2], [5]]), (4,), inserted=(0,),
         op="min", dtype=BF16,
     ),
+    scatter_case("one-element", (6,), np.array([4]), (), inserted=(0,)),
     scatter_case(
         "mul", (6,), np.array([[1], [1], [2]]), (3,), inserted=(0,), op="mul",
         dtype=I32,

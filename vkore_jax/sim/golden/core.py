@@ -81,7 +81,7 @@ def window_elements(
     batch = starts.ndim - 1
     out = []
     for axis in range(starts.shape[-1]):
-        index = starts[..., axis].reshape(*starts.shape[:-1], *[1] * len(kept))
+        index = starts[..., axis].reshape((*starts.shape[:-1], *[1] * len(kept)))
         if axis in kept:
             shape = [1] * (batch + len(kept))
             shape[batch + kept.index(axis)] = sizes[axis]
@@ -143,7 +143,7 @@ def scatter(m: Machine, cmd: Scatter) -> None:
     grid = np.broadcast_arrays(*window_elements(starts, sizes, kept)) if rank else []
     window = (*inside.shape, *[sizes[a] for a in kept])
     valid = np.broadcast_to(
-        inside.reshape(*inside.shape, *[1] * len(kept)), window
+        inside.reshape((*inside.shape, *[1] * len(kept))), window
     ).reshape(-1)
     flat = np.zeros(valid.shape, np.int64)
     for index, extent in zip(grid, shape):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from vkore_jax.errors import InvalidArgument
 
-UNROLL = 4
+UNROLL = 2
 """Up to this many blocks are written out; more become a loop."""
 
 

@@ -14,6 +14,7 @@ setup(
             depends=sorted(glob(f"{SOURCES}/*.h")),
             extra_compile_args=["-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra"],
             extra_link_args=["-pthread"],
+            libraries=["m"],
         )
     ]
 )

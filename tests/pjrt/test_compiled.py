@@ -59,6 +59,18 @@ def test_compiler_options(options: dict[str, object], problem: str | None) -> No
             f(x)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_constants_keep_subnormals(dtype: str, shape: tuple[int, ...]) -> None:
+    """Although jaxlib compiles on threads that flush them."""
+    least = jnp.finfo(dtype).smallest_subnormal
+    data = (np.arange(1, 1 + int(np.prod(shape))) * float(least)).astype(dtype)
+    constant = data.reshape(shape)
+    zero = jax.device_put(np.zeros(shape, bool), DEVICE)
+    found = jax.jit(lambda z: jnp.where(z, jnp.zeros_like(constant), constant))(zero)
+    assert np.asarray(found).tobytes() == constant.tobytes()
+
+
 def test_serialize_and_load() -> None:
     again = deserialize_and_load(*serialize(_compiled()), backend="vkore")
     x = jax.device_put(np.ones((8, 8), np.float32), DEVICE)

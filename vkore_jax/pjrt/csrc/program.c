@@ -1,11 +1,15 @@
 /* Compiled programs: building them from what the Python hooks return, and loading. */
+#include <fenv.h>
 #include <string.h>
 
 #include "bridge.h"
 
 PyObject *vk_hooks = NULL;
 
-/* Calls a method of the hooks object with a Py_BuildValue format that makes a tuple. */
+/* Calls a method of the hooks object with a Py_BuildValue format that makes a tuple.
+ * jaxlib calls from threads of a pool that flushes subnormals; the compiler handles
+ * constants of the user's program, which must stay as they are: the processor gets its
+ * default environment for the time of the call. */
 PyObject *vk_call_hook(const char *name, const char *format, ...)
 {
     va_list list;
@@ -13,7 +17,11 @@ PyObject *vk_call_hook(const char *name, const char *format, ...)
     PyObject *arguments = Py_VaBuildValue(format, list);
     va_end(list);
     PyObject *method = arguments ? PyObject_GetAttrString(vk_hooks, name) : NULL;
+    fenv_t environment;
+    fegetenv(&environment);
+    fesetenv(FE_DFL_ENV);
     PyObject *result = method ? PyObject_Call(method, arguments, NULL) : NULL;
+    fesetenv(&environment);
     Py_XDECREF(method);
     Py_XDECREF(arguments);
     return result;

@@ -20,7 +20,7 @@ from vkore_jax import primitives as P
 RNG = np.random.default_rng(0)
 
 
-def normal(*shape: int) -> np.ndarray:
+def normal(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype("f4")
 
 
@@ -108,8 +108,8 @@ SEE = RNG.random((2, 1, 7, 9)) < 0.5
 SEE[0, 0, 3] = False  # a query that sees nothing
 attention("mask", (2, 7, 4, 3), (2, 9, 4, 3), (2, 9, 4, 3), SEE, "mmm.")
 attention("causal", (2, 7, 4, 6), (2, 7, 2, 6), (2, 7, 2, 5), block=4, causal=True)
-HEADS = RNG.random((4, 5, 13)) < 0.7
-attention("loop", (5, 4, 3), (13, 2, 3), (13, 2, 3), HEADS, "m..m", block=4, scale=0.7)
+HEADS = RNG.random((4, 5, 17)) < 0.7
+attention("loop", (5, 4, 3), (17, 2, 3), (17, 2, 3), HEADS, "m..m", block=5, scale=0.7)
 
 
 def plain_rms_norm(x, g, eps=1e-6):

@@ -55,7 +55,7 @@ def value_and_vjp(function: Any, which: tuple[int, ...]) -> Any:
     return run
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def formula(case: Case) -> Any:
     """Return the plain formula's (args, cotangent) -> (value, VJP), on the CPU."""
     compiled = jax.jit(value_and_vjp(case.plain, floats(case.args)))
@@ -85,11 +85,11 @@ def test_types(case: Case) -> None:
     which = floats(case.args)
     shape = jax.eval_shape(case.plain, *case.args)
     ct = normal(*shape.shape)
-    # One program for all types: compiling is what takes the time.
-    sets = [cast(case.args, dtype) for dtype in BOUND]
+    types = ("bfloat16", "float16")  # float32 is in every other test
+    sets = [cast(case.args, dtype) for dtype in types]
     ours = value_and_vjp(case.ours, which)
     found = jax.jit(lambda sets: [ours(args, ct) for args in sets])(sets)
-    for dtype, args, (y, grads) in zip(BOUND, sets, found, strict=True):
+    for dtype, args, (y, grads) in zip(types, sets, found, strict=True):
         exact = case.ours.func if hasattr(case.ours, "func") else case.ours
         is_loss = exact is P.softmax_cross_entropy
         assert y.shape == shape.shape
@@ -199,7 +199,7 @@ def test_precision_is_read_when_traced() -> None:
 
 @pytest.mark.parametrize("mapped", [False, True])
 def test_adamw_is_optax(mapped: bool) -> None:
-    hyper = {"b1": 0.8, "b2": 0.97, "eps": 1e-6, "weight_decay": 0.1}
+    hyper: Any = {"b1": 0.8, "b2": 0.97, "eps": 1e-6, "weight_decay": 0.1}
     p, grads = normal(3, 4), normal(4, 3, 4)
     rates = np.float32([0.1, 0.3, 0.2, 0.05])
 
@@ -220,7 +220,8 @@ def test_adamw_is_optax(mapped: bool) -> None:
         (p, zero, zero), xs
     )
     tx = optax.adamw(lambda count: jnp.asarray(rates)[count], **hyper)
-    wanted, state = jnp.asarray(p), tx.init(p)
+    wanted: Any = jnp.asarray(p)
+    state = tx.init(p)
     for g in grads:
         updates, state = tx.update(g, state, wanted)
         wanted = optax.apply_updates(wanted, updates)
@@ -246,7 +247,7 @@ def test_names_are_unique_and_prefixed() -> None:
 REFUSED: list[tuple[str, Any, str]] = [
     ("k", lambda: P.linear(normal(2, 3), normal(4, 5)), "agree in k"),
     ("act", lambda: P.linear(normal(2, 3), normal(3, 5), activation="x"), "'x'"),
-    ("int", lambda: P.gelu(np.arange(3)), "floating point"),
+    ("int", lambda: P.gelu(jnp.arange(3)), "floating point"),
     ("gqa", lambda: P.attention(normal(2, 3, 4), *[normal(2, 2, 4)] * 2), "dividing"),
     ("ids", lambda: P.embedding(normal(3, 4), normal(2)), "integers"),
     ("odd", lambda: P.rope(normal(2, 1, 3), normal(2, 1), normal(2, 1)), "d even"),

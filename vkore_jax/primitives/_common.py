@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,8 +38,9 @@ def precision_name(precision: Any) -> str | None:
     Read here, when the user's function is traced: inside a lowering the context of
     `jax.default_matmul_precision` is gone.
     """
+    config: Any = jax.config  # its options are not declared
     if precision is None:
-        precision = jax.config.jax_default_matmul_precision
+        precision = config.jax_default_matmul_precision
     if precision is None or isinstance(precision, str):
         return precision
     if isinstance(precision, jax.lax.Precision):
@@ -49,6 +51,11 @@ def precision_name(precision: Any) -> str | None:
     raise InvalidArgument(
         f"precision must be one name or one jax.lax.Precision, not {precision!r}"
     )
+
+
+def custom_vjp(*static: int) -> Callable[[Callable[..., Any]], Any]:
+    """Make a `jax.custom_vjp` whose arguments at the positions `static` are values."""
+    return functools.partial(jax.custom_vjp, nondiff_argnums=static)
 
 
 def require(condition: bool, message: str) -> None:

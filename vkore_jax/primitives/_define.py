@@ -24,6 +24,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
@@ -63,7 +64,7 @@ def define(name: str, reference: Reference, ranks: Sequence[int]) -> Primitive:
     def abstract(*avals: Any, **params: Any) -> list[Any]:
         args = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
         found = jax.eval_shape(functools.partial(extended, params), *args)
-        return [jax.core.ShapedArray(a.shape, a.dtype) for a in found]
+        return [ShapedArray(a.shape, a.dtype) for a in found]
 
     @functools.lru_cache(maxsize=256)
     def compiled(params: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:

@@ -14,7 +14,6 @@ Sources: Milakov & Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +21,7 @@ import jax.numpy as jnp
 
 from vkore_jax.primitives._common import (
     accumulator,
+    custom_vjp,
     einsum,
     over_blocks,
     precision_name,
@@ -269,7 +269,7 @@ def _bind(primitive, operands, params):
     )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4,))
+@custom_vjp(4)
 def _attention(q, k, v, mask, params):
     return _vjp_fwd(q, k, v, mask, params)[0]
 

@@ -13,7 +13,6 @@ al., arXiv 2204.02311, section 5.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 
 from vkore_jax.primitives._common import (
     accumulator,
+    custom_vjp,
     einsum,
     over_blocks,
     precision_name,
@@ -201,7 +201,7 @@ cross_entropy_bwd_p = define(
 )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
+@custom_vjp(2)
 def _cross_entropy(operands, targets, params):
     return _vjp_fwd(operands, targets, params)[0]
 

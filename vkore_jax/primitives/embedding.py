@@ -9,13 +9,13 @@ vocabulary tile at a time, with dy: ids that occur several times add up inside t
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from vkore_jax.primitives._common import (
+    custom_vjp,
     einsum,
     over_blocks,
     precision_name,
@@ -88,7 +88,7 @@ embedding_p = define("embedding", _fwd_reference, (2, 1))
 embedding_bwd_p = define("embedding_bwd", _bwd_reference, (2, 1))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
+@custom_vjp(2)
 def _embedding(table, ids, params):
     return embedding_p.bind(table, ids)[0]
 

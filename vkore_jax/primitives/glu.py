@@ -9,12 +9,10 @@ is recomputed, being elementwise.  Sources: arXiv 1606.08415; Shazeer, arXiv 200
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 
 from vkore_jax.primitives._activations import ACTIVATIONS
-from vkore_jax.primitives._common import require, require_float, wide
+from vkore_jax.primitives._common import custom_vjp, require, require_float, wide
 from vkore_jax.primitives._define import define
 
 
@@ -85,7 +83,7 @@ swiglu_p = define("swiglu", _swiglu_reference, (0, 0))
 swiglu_bwd_p = define("swiglu_bwd", _swiglu_bwd_reference, (0, 0, 0))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
+@custom_vjp(1)
 def _gelu(x: jax.Array, form: str) -> jax.Array:
     return gelu_p.bind(x, form=form)[0]
 

@@ -8,12 +8,10 @@ Residuals: x, g, mean, rstd; n is recomputed.  Source: Ba et al., arXiv 1607.064
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
-from vkore_jax.primitives._common import require, require_float, rows, wide
+from vkore_jax.primitives._common import custom_vjp, require, require_float, rows, wide
 from vkore_jax.primitives._define import define
 
 
@@ -83,7 +81,7 @@ layer_norm_p = define("layer_norm", _fwd_reference, (2, 1, 1))
 layer_norm_bwd_p = define("layer_norm_bwd", _bwd_reference, (2, 2, 1, 1, 1))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
+@custom_vjp(3)
 def _layer_norm(x, g, b, eps):
     return _vjp_fwd(x, g, b, eps)[0]
 

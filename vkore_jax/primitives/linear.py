@@ -11,7 +11,6 @@ reads x transposed.  Both apply f' as a prologue.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 
 from vkore_jax.primitives._activations import ACTIVATIONS
 from vkore_jax.primitives._common import (
+    custom_vjp,
     einsum,
     precision_name,
     require,
@@ -141,7 +141,7 @@ linear_dx_p = define("linear_dx", _dx_reference, (2, 2, 2))
 linear_dw_p = define("linear_dw", _dw_reference, (2, 2, 2))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+@custom_vjp(1, 2)
 def _linear(operands, activation, precision):
     return linear_p.bind(
         *operands, activation=activation, keep=False, precision=precision

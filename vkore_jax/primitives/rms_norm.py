@@ -9,12 +9,10 @@ saves a tensor.  Source: Zhang & Sennrich, arXiv 1910.07467.
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
-from vkore_jax.primitives._common import require, require_float, rows, wide
+from vkore_jax.primitives._common import custom_vjp, require, require_float, rows, wide
 from vkore_jax.primitives._define import define
 
 
@@ -70,7 +68,7 @@ rms_norm_p = define("rms_norm", _fwd_reference, (2, 1))
 rms_norm_bwd_p = define("rms_norm_bwd", _bwd_reference, (2, 2, 1, 1))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
+@custom_vjp(2)
 def _rms_norm(x: jax.Array, g: jax.Array, eps: float) -> jax.Array:
     return rms_norm_p.bind(x, g, eps=eps)[0]
 

@@ -1,0 +1,54 @@
+"""Random jnp programs: fast engine, golden engine and stock CPU give the same values.
+
+The suite runs a fixed few.  For a long run on fresh programs:
+`VKORE_RANDOM_PROGRAMS=5000 pytest tests/jax/test_random_programs.py`
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+
+from tests.jax import harness, operators
+from tests.jax.generate import FLOATS
+
+LONG = int(os.environ.get("VKORE_RANDOM_PROGRAMS", "0"))
+PHASES = (Phase.explicit, Phase.generate, Phase.shrink) if LONG else (Phase.generate,)
+
+
+def case(data: st.DataObject) -> harness.Case:
+    """Return a random program and how it is used."""
+
+    def choose(n: int) -> int:
+        return data.draw(st.integers(0, n - 1))
+
+    smooth = choose(4) == 3
+    special = not smooth and choose(5) == 4
+    p = operators.build(choose, smooth=smooth, special=special, steps=2 + choose(7))
+    return harness.Case(
+        program=p,
+        seed=choose(2**16),
+        special=special,
+        batch=choose(4) == 3,
+        grad=smooth and any(d in FLOATS for _, d in p.inputs),
+        chip=("tiny", "vk1")[choose(2)],
+    )
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=LONG or 20,
+    derandomize=not LONG,
+    phases=PHASES,
+    suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
+)
+@given(st.data())
+def test_random_program(data: st.DataObject) -> None:
+    c = case(data)
+    note(c.program.listing())
+    note(f"batch {c.batch}, grad {c.grad}, chip {c.chip}")
+    found = harness.problems(c)
+    assert not found, "\n".join(found)

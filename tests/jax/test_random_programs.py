@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
@@ -52,3 +55,16 @@ def test_random_program(data: st.DataObject) -> None:
     note(f"batch {c.batch}, grad {c.grad}, chip {c.chip}")
     found = harness.problems(c)
     assert not found, "\n".join(found)
+
+
+def test_axes_cut_elsewhere() -> None:
+    """Two reads of one array in a group, the second with its middle axes swapped."""
+
+    def f(a: jax.Array) -> jax.Array:
+        turned = jnp.tanh(a.transpose(0, 2, 1, 3)).sum((1, 2, 3))
+        return turned + jnp.tanh(a * 2).sum((1, 2, 3))
+
+    a = np.random.default_rng(0).standard_normal((3, 5, 3, 4)).astype(np.float32)
+    want = harness.on_cpu(f, [a])
+    found = np.asarray(jax.jit(f)(jax.device_put(a, harness.VKORE)))
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)

@@ -358,10 +358,11 @@ def refined(
     for i, (low, high) in enumerate(axes):
         for spans_of, stride in zip(spans, access.strides):
             for a, b, factor in spans_of:
-                # Axes of the node that were joined walk on with the lowest's stride.
+                # Axes of the node that were joined walk on with the lowest's stride;
+                # other nodes may cut them where a does not divide the cut.
                 if a <= low < b and low < high and stride:
                     shape[i] = high // low
-                    strides[i] = stride * factor * (low // a)
+                    strides[i] = stride * factor * low // a
     return shape, strides
 
 

@@ -39,5 +39,5 @@ def test_as_on_the_cpu(dtype: str, name: str) -> None:
         x = np.abs(x[np.abs(x) > 1e-9])
     jitted = jax.jit(FUNCTIONS[name], static_argnums=1)
     want, found = (jitted(jax.device_put(x, d), t) for d in (CPU, VKORE))
-    as_f32 = (np.asarray(a).astype(np.float32) for a in (found, want))
-    np.testing.assert_array_equal(*as_f32)
+    found, want = (np.asarray(a).astype(np.float32) for a in (found, want))
+    np.testing.assert_array_equal(found, want)

@@ -8,7 +8,7 @@ turns them into commands.  A graph may read values of the graphs around it (capt
     Vec                      element micro-program; all operands have the result shape
     Move                     strided read: reshape, transpose, slice, broadcast, reverse
     Gemm, Reduce             what the array and the vector unit contract
-    Direct                   any other ISA command, operands and attributes as in the ISA
+    Direct                   any other ISA command, with its operands and attributes
     Loop, While, Case        structured control flow over nested graphs
     HostCall                 a user's callback
 """

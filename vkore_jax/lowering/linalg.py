@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from vkore_jax.dtypes import C64, F32, F64, I32
 from vkore_jax.isa import DynamicSlice, ReduceKind
 from vkore_jax.lowering import ir
@@ -196,7 +198,8 @@ def householder_product(b: Builder, op: Op, a: Value, taus: Value) -> Value:
 def cholesky(b: Builder, op: Op, a: Value) -> Value:
     """Cholesky factor of the lower or upper triangle (outer-product form).
 
-    A matrix that is not positive definite gives NaN, as in JAX.
+    A matrix that is not positive definite gives NaN everywhere, as LAPACK's failure
+    does in JAX: the least pivot (or NaN) goes through the loop with the factor.
     """
     lower = op.flag("lower")
     axes = list(range(len(a.shape)))
@@ -206,17 +209,21 @@ def cholesky(b: Builder, op: Op, a: Value) -> Value:
     work = a if lower else _conj(b, b.transpose(a, swap))
 
     def step(c: Builder, j: Value, carry: tuple[Value, ...]) -> Sequence[Value]:
-        x, factor = carry
+        x, factor, least = carry
         column = _line(c, x, j, -1)
-        pivot = c.vec("sqrt", _real(c, _line(c, column, j, -2)))
-        pivot = c.convert(pivot, a.dtype)
+        square = _real(c, _line(c, column, j, -2))
+        pivot = c.convert(c.vec("sqrt", square), a.dtype)
         scaled = c.vec("div", column, _spread(c, pivot, column.shape))
         scaled = _where(c, "ge", j, -2, scaled, _zero(c, column))
         row = _conj(c, c.transpose(scaled, swap))
         stored = _where(c, "eq", j, -1, _spread(c, scaled, x.shape), factor)
-        return _outer_update(c, x, scaled, row), stored
+        return _outer_update(c, x, scaled, row), stored, c.vec("min", least, square)
 
-    _, out = counted(b, a.shape[-1], (work, _zero(b, a)), step)
+    real = F32 if a.dtype is C64 else F64 if a.dtype.kind == "c" else a.dtype
+    least = b.scalar(real, np.inf, (*a.shape[:-2], 1, 1))
+    _, out, least = counted(b, a.shape[-1], (work, _zero(b, a), least), step)
+    positive = _spread(b, b.vec("gt", least, _zero(b, least)), out.shape)
+    out = b.select(positive, out, b.scalar(a.dtype, np.nan, out.shape))
     return out if lower else _conj(b, b.transpose(out, swap))
 
 

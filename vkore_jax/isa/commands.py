@@ -11,8 +11,8 @@ reserved (zero), fields in order.  Encoding of a block: u32 count, commands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar, Union, dataclass_transform
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import InvalidProgram
@@ -589,11 +589,6 @@ class Host(Command):
     callback: int = f(U32, "index into the process's callback table")
     kind: str = f(TEXT, "what the user wrote, for messages and the ledger")
     effect: bool = f(FLAG, "has side effects: may not be dropped or reordered")
-
-
-AnyStage = Union[Load, Store, Gemm, Vec, Reduce]
-STAGES_TABLE: Mapping[int, type] = STAGES
-COMMANDS_TABLE: Mapping[int, type] = COMMANDS
 
 
 def encode_block(block: Block) -> bytes:

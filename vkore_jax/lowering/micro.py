@@ -13,9 +13,6 @@ _CONVERT = MICRO_OPS["convert"].code
 _BITCAST = MICRO_OPS["bitcast"].code
 _SELECT = MICRO_OPS["select"].code
 
-CHEAP_CYCLES = 2
-"""An instruction of at most so many cycles is cheaper than a trip through DRAM."""
-
 
 def _float_bits(dtype: DType) -> tuple[int, int] | None:
     """Return (exponent, mantissa) bits of the IEEE-like types that nest exactly."""
@@ -162,13 +159,6 @@ class MicroBuilder:
 def iota_axes(program: MicroProgram) -> frozenset[int]:
     """Return the axes along which a program counts."""
     return frozenset(i.imm[0] for i in program.insns if i.code == _IOTA)
-
-
-def is_cheap(program: MicroProgram) -> bool:
-    """True when running the program again costs less than a trip through DRAM."""
-    return len(program.insns) <= 8 and all(
-        i.op.cycles <= CHEAP_CYCLES and not i.dtype.is_wide for i in program.insns
-    )
 
 
 def identity(dtype: DType) -> MicroProgram:

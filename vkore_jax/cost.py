@@ -26,6 +26,7 @@ from typing import Any
 
 from vkore_jax.isa import (
     COMMANDS,
+    MICRO_OPS,
     NO_AXIS,
     STAGES,
     Block,
@@ -47,6 +48,7 @@ from vkore_jax.isa import (
     Pad,
     Reduce,
     ReduceGeneric,
+    ReduceKind,
     ReduceWindow,
     Scatter,
     SelectAndScatter,
@@ -140,8 +142,11 @@ def vec_work(group: Group, stage: Vec) -> Work:
 @STAGE_WORK.rule(Reduce)
 def reduce_work(group: Group, stage: Reduce) -> Work:
     tile = group.tiles[stage.src]
-    wide = 2 if tile.dtype.is_wide else 1
-    return Work(unit=Unit.VPU, vector_ops=math.prod(tile.shape) * wide)
+    each = 2 if tile.dtype.is_wide else 1
+    if stage.kind is ReduceKind.LOGSUMEXP:
+        # maximum, difference, exponential and sum of every element
+        each *= 3 + MICRO_OPS["exp"].cycles
+    return Work(unit=Unit.VPU, vector_ops=math.prod(tile.shape) * each)
 
 
 STAGE_WORK.complete()

@@ -288,6 +288,11 @@ def _prod(x: np.ndarray) -> list[np.ndarray]:
     return [x.astype(np.float64).prod(1, keepdims=True).astype(x.dtype)]
 
 
+def _logsumexp(x: np.ndarray) -> list[np.ndarray]:
+    wide = x.astype(np.float64)
+    return [np.logaddexp.reduce(wide, 1, keepdims=True).astype(x.dtype)]
+
+
 def _arg(fn: Callable[..., Any]) -> Callable[[np.ndarray], list[np.ndarray]]:
     def oracle(x: np.ndarray) -> list[np.ndarray]:
         x32 = x.astype(np.float32) if x.dtype.kind not in "iu" else x
@@ -541,6 +546,18 @@ def _cases() -> list[SimCase]:
             reduce_case(k.SUM, I32, _sum, k_block=block),
             reduce_case(k.SUM, I8, _sum, k_block=block),
             reduce_case(k.SUM, C64, _sum, k_block=block, tolerance=_sum_bound),
+            *(
+                reduce_case(
+                    k.LOGSUMEXP,
+                    t,
+                    _logsumexp,
+                    k_block=block,
+                    specials=True,
+                    # log of a sum near 1 of at most 29 terms from the largest element
+                    tolerance=chain(29, 4.0),
+                )
+                for t in (F32, BF16, F64)
+            ),
             reduce_case(
                 k.PROD,
                 F32,

@@ -241,6 +241,9 @@ class Gemm(Stage):
     transposed read.  When the grid's K axis cuts k, partial sums stay in the
     accumulators over the K steps and leave after the last one, converted to the out
     tile's dtype (f32 sums round to nearest even).  A sum over k = 0 is 0.
+
+    Operands are any tiles, what other stages of the group made included: a group may
+    hold several products, whose intermediate blocks never leave the scratchpad.
     """
 
     lhs: int = f(U16, "tile (..., m, k)")

@@ -57,7 +57,10 @@ class ReduceKind(IntEnum):
     SUM and PROD of 16-bit floats accumulate in f32 and round once (or leave as f32).
     MAX and MIN return NaN when any element is NaN; of nothing, the identity.  ARGMAX
     and ARGMIN give value and index: the first of equal elements, and the first NaN
-    when there is one.
+    when there is one.  LOGSUMEXP gives log(sum(exp(x))); the partial result of some
+    elements is their maximum and the sum of their exp(x - maximum), in f32 or f64, so
+    it can be accumulated over K (Milakov & Gimelshein, arXiv 1805.02867).  Where the
+    maximum is infinite nothing is subtracted: of -inf only, and of nothing, it is -inf.
     """
 
     SUM = 0
@@ -69,6 +72,7 @@ class ReduceKind(IntEnum):
     XOR = 6
     ARGMAX = 7
     ARGMIN = 8
+    LOGSUMEXP = 9
 
 
 class FftKind(IntEnum):

@@ -298,7 +298,7 @@ def _neutral(kind: ReduceKind, dtype: DType) -> bytes:
         return np.ones((), np_type).tobytes()
     if kind is ReduceKind.AND:
         return (b"\x01" if dtype is dtypes.BOOL else b"\xff") * dtype.itemsize
-    low = kind in (ReduceKind.MAX, ReduceKind.ARGMAX)
+    low = kind in (ReduceKind.MAX, ReduceKind.ARGMAX, ReduceKind.LOGSUMEXP)
     if dtype.is_float:
         return np.array(-np.inf if low else np.inf).astype(np_type).tobytes()
     if dtype is dtypes.BOOL:

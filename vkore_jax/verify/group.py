@@ -37,6 +37,7 @@ _KINDS = {
     **dict.fromkeys((ReduceKind.SUM, ReduceKind.PROD), "biufc"),
     **dict.fromkeys((ReduceKind.MAX, ReduceKind.MIN, *_ARGS), "biuf"),
     **dict.fromkeys((ReduceKind.AND, ReduceKind.OR, ReduceKind.XOR), "biu"),
+    ReduceKind.LOGSUMEXP: "f",
 }
 _NEVER = 1 << 30
 
@@ -405,14 +406,15 @@ def _reduce(g: GroupCheck, s: Reduce) -> None:
     _check_reduce_types(s, src, outs)
     if cut:
         size = max(4, src.dtype.itemsize)
-        g.hold(s.outs[0], size + 8 if is_arg else size)
+        pair = {ReduceKind.LOGSUMEXP: size, **dict.fromkeys(_ARGS, 8)}
+        g.hold(s.outs[0], size + pair.get(s.kind, 0))
         g.held.update(s.outs)
 
 
 def _check_reduce_types(s: Reduce, src: Tile, outs: Sequence[Tile]) -> None:
     value = outs[0].dtype
     wider = (
-        s.kind in (ReduceKind.SUM, ReduceKind.PROD)
+        s.kind in (ReduceKind.SUM, ReduceKind.PROD, ReduceKind.LOGSUMEXP)
         and src.dtype.kind == value.kind == "f"
         and src.dtype.bits < value.bits == 32
     )

@@ -90,7 +90,8 @@ def reduce(s: State, group: Group, tiles: Tiles, stage: Reduce) -> None:
         made = _arg(s.e, v, stage.kind, stage.axes[0], index_type)
     else:
         wide = s.e.convert(v, F32) if micro.narrower(v.dtype) else v
-        made = [_fold(s.e, wide, stage.kind, stage.axes)]
+        fold = _logsumexp if stage.kind is ReduceKind.LOGSUMEXP else _fold
+        made = [fold(s.e, wide, stage.kind, stage.axes)]
         made = [s.e.convert(made[0], group.tiles[stage.outs[0]].dtype)]
     for number, val in zip(stage.outs, made):
         _set(tiles, number, group.tiles[number], val.standing_for(kept))
@@ -149,6 +150,24 @@ def _fold(e: Emitter, v: Val, kind: ReduceKind, axes: Shape) -> Val:
     )
     kept = tuple(1 if i in axes else n for i, n in enumerate(v.shape))
     return e.reshape(e.op(text, v.dtype, shape), kept)
+
+
+def _logsumexp(e: Emitter, v: Val, kind: ReduceKind, axes: Shape) -> Val:
+    """Log of the sum of exponentials, from the largest element unless infinite."""
+    top = _fold(e, v, ReduceKind.MAX, axes)
+    zero = e.broadcast(e.scalar(v.dtype, 0), top.shape)
+    size = e.op(f"stablehlo.abs {top.name} : {top.type}", top.dtype, top.shape)
+    limit = e.broadcast(e.scalar(v.dtype, np.inf), top.shape)
+    base = _select(e, _compare(e, "EQ", size, limit), zero, top)
+    whole = e.broadcast(base, v.shape)
+    text = f"stablehlo.subtract {v.name}, {whole.name} : {v.type}"
+    low = e.op(text, v.dtype, v.shape)
+    powers = e.op(f"stablehlo.exponential {low.name} : {v.type}", v.dtype, v.shape)
+    total = _fold(e, powers, ReduceKind.SUM, axes)
+    log = e.op(f"stablehlo.log {total.name} : {total.type}", total.dtype, total.shape)
+    return e.op(
+        f"stablehlo.add {base.name}, {log.name} : {base.type}", base.dtype, base.shape
+    )
 
 
 def _arg(

@@ -154,7 +154,7 @@ def reduce(run: GroupRun, stage: Reduce) -> None:
         run.accumulators[stage.outs[0]] = part
         if not run.last_k:
             return
-    for tile, value in zip(stage.outs, part):
+    for tile, value in zip(stage.outs, matrix.leave(stage.kind, part)):
         run.pad.write(tile, matrix.finish(value, run.group.tiles[tile].dtype))
 
 

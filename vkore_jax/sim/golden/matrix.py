@@ -2,7 +2,7 @@
 
 A contraction is `multiply` on each K block, `add` of partial sums in block order, and
 `finish`, which converts what leaves the accumulators to the result's type.  A
-reduction is `reduce_block`, `combine` and `finish` likewise.
+reduction is `reduce_block`, `combine` and `leave` likewise.
 """
 
 from __future__ import annotations
@@ -160,8 +160,11 @@ def _bitwise(function: np.ufunc) -> Fold:
     return lambda x, axes: function.reduce(x, axes, keepdims=True)
 
 
+PAIRS = (*ARGS, ReduceKind.LOGSUMEXP)
+"""Kinds whose partial results are pairs."""
+
 FOLDS: Rules[Fold] = Rules(
-    "golden monoids", over=[k for k in ReduceKind if k not in ARGS]
+    "golden monoids", over=[k for k in ReduceKind if k not in PAIRS]
 )
 FOLDS.update(
     {
@@ -180,7 +183,8 @@ FOLDS.complete()
 def reduce_block(
     kind: ReduceKind, x: Array, axes: tuple[int, ...], origin: int
 ) -> tuple[Array, ...]:
-    """Reduce a block: (partial result,), or (value, index) for the ARG kinds.
+    """Reduce a block: (partial result,), or a pair: (value, index) for the ARG kinds,
+    (maximum, sum) for LOGSUMEXP.
 
     Args:
         kind: the monoid.
@@ -189,6 +193,10 @@ def reduce_block(
         origin: index of the block's first element on the reduced axis (ARG kinds).
     """
     with np.errstate(all="ignore"):
+        if kind is ReduceKind.LOGSUMEXP:
+            wide = lift(x)
+            top = _largest(wide, axes)
+            return top, _sum(np.exp(wide - _base(top)), axes)
         if kind not in ARGS:
             return (FOLDS[kind](lift(x), axes),)
         key = _order_key(kind, x)
@@ -202,6 +210,11 @@ def combine(
 ) -> tuple[Array, ...]:
     """Combine the partial results of two K blocks, the earlier one first."""
     with np.errstate(all="ignore"):
+        if kind is ReduceKind.LOGSUMEXP:
+            top = _largest(np.stack([total[0], part[0]]), (0,))[0]
+            base = _base(top)
+            # A part's sum counts from its own base, which is 0 where it saw only -inf.
+            return top, _moved(total, base) + _moved(part, base)
         if kind not in ARGS:
             pair = np.stack([total[0], part[0]])
             return (FOLDS[kind](pair, (0,))[0],)
@@ -210,6 +223,26 @@ def combine(
         if old.dtype.kind == "f":
             better |= np.isnan(new) & ~np.isnan(old)
         return tuple(np.where(better, b, a) for a, b in zip(total, part))
+
+
+def leave(kind: ReduceKind, part: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Return what leaves the accumulators for a partial result."""
+    if kind is not ReduceKind.LOGSUMEXP:
+        return part
+    top, total = part
+    with np.errstate(all="ignore"):
+        return (_base(top) + np.log(total),)
+
+
+def _base(top: Array) -> Array:
+    """What LOGSUMEXP subtracts: the maximum, 0 where it is infinite."""
+    return np.where(np.isinf(top), np.zeros((), top.dtype), top)
+
+
+def _moved(part: tuple[Array, ...], base: Array) -> Array:
+    """Return a part's sum of exponentials counted from another base."""
+    top, total = part
+    return np.where(total == 0, total, total * np.exp(_base(top) - base))
 
 
 def _order_key(kind: ReduceKind, x: Array) -> Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.jax.generate import Generator
+from tests.jax.generate import Generator, Value
 from tests.jax.rules import (
     additions,
     additions_of,
@@ -20,7 +20,11 @@ from tests.jax.rules import (
 
 
 def sort(g: Generator) -> None:
-    v = g.any(lambda v: v.rank > 0 and (not g.smooth or v.exact))
+    v = g.any(
+        lambda v: (
+            v.rank > 0 and (not g.smooth or v.exact) and not (v.complex and not v.exact)
+        )
+    )
     if v is None:
         return
     axis, down = g.choose(v.rank), g.flip()
@@ -53,9 +57,32 @@ def sort_pairs(g: Generator) -> None:
     )
 
 
+def sort_keys(g: Generator) -> None:
+    """Three operands, one or two of them keys."""
+    v = g.any(lambda v: v.rank > 0 and v.exact)
+    if v is None:
+        return
+    two = g.any(lambda o: o.shape == v.shape and o.exact) or v
+    rest = g.any(lambda o: o.shape == v.shape) or v
+    axis, keys = g.choose(v.rank), g.between(1, 2)
+    g.add(
+        f"sort {keys} keys {axis}",
+        lambda x, y, z: tuple(lax.sort((x, y, z), dimension=axis, num_keys=keys)),
+        [v, two, rest],
+        exact=True,
+    )
+
+
 def top_k(g: Generator) -> None:
     v = g.any(
-        lambda v: v.rank > 0 and v.exact and v.shape[-1] > 0 and v.dtype != "bool"
+        lambda v: (
+            v.rank > 0
+            and v.exact
+            and v.shape[-1] > 0
+            and v.dtype != "bool"
+            and not v.stored
+            and not v.complex
+        )
     )
     if v is not None:
         k = g.choose(v.shape[-1]) + 1
@@ -63,7 +90,9 @@ def top_k(g: Generator) -> None:
 
 
 def arg(g: Generator) -> None:
-    v = g.any(lambda v: v.rank > 0 and v.exact and v.shape.count(0) == 0)
+    v = g.any(
+        lambda v: v.rank > 0 and v.exact and v.shape.count(0) == 0 and not v.complex
+    )
     if v is not None:
         axis, f = g.choose(v.rank), g.pick((jnp.argmax, jnp.argmin))
         keep = g.flip()
@@ -77,16 +106,16 @@ def searchsorted(g: Generator) -> None:
 
 
 def cumulative(g: Generator) -> None:
-    v = g.any(lambda v: v.rank > 0 and v.dtype != "bool")
+    v = g.any(lambda v: v.rank > 0 and v.dtype != "bool" and not v.stored)
     if v is None:
         return
     axis, back = g.choose(v.rank), g.flip()
     n = max(v.shape[axis], 1)
-    k = g.choose(2 if g.smooth else 4)
+    k = g.choose(2 if g.smooth or v.complex else 4)
     name = ("cumsum", "cumprod", "cummax", "cummin")[k]
     f = getattr(lax, name)
-    if k == 1 and v.floating:
-        v = g.add("tanh", jnp.tanh, [v], size=1.0)[0]
+    if k == 1 and v.inexact:
+        v = tamed(g, v)
     g.add(
         f"{name} {axis} {back}",
         lambda x: f(x, axis=axis, reverse=back),
@@ -97,8 +126,21 @@ def cumulative(g: Generator) -> None:
     )
 
 
+def tamed(g: Generator, v: Value) -> Value:
+    """Return a value that depends on v, of magnitude one at most."""
+    if v.complex:
+        return g.add(
+            "unit",
+            lambda z: z / (1 + jnp.abs(z)).astype(z.dtype),
+            [v],
+            rule=scaled(2),
+            size=1.0,
+        )[0]
+    return g.add("tanh", jnp.tanh, [v], size=1.0)[0]
+
+
 def reduction(g: Generator) -> None:
-    v = g.any(lambda v: v.rank > 0)
+    v = g.any(lambda v: v.rank > 0 and not v.stored)
     if v is None:
         return
     axes, keep = g.axes(v), g.flip()
@@ -107,14 +149,14 @@ def reduction(g: Generator) -> None:
         f: Any = g.pick((jnp.any, jnp.all, jnp.sum))
         g.add(f"{f.__name__} {axes} {keep}", lambda x: f(x, axes, keepdims=keep), [v])
         return
-    k = g.choose(3 if g.smooth else 6)
+    k = g.choose(3 if g.smooth or v.complex else 6)
     if k > 2 and any(v.shape[a] == 0 for a in axes):
         k = 0
     f = (jnp.sum, jnp.mean, jnp.prod, jnp.max, jnp.min, jnp.ptp)[k]
-    if k == 1 and (not v.floating or any(v.shape[a] == 0 for a in axes)):
+    if k == 1 and (not v.inexact or any(v.shape[a] == 0 for a in axes)):
         return
-    if k == 2 and v.floating:
-        v = g.add("tanh", jnp.tanh, [v], size=1.0)[0]
+    if k == 2 and v.inexact:
+        v = tamed(g, v)
     g.add(
         f"{f.__name__} {axes} {keep}",
         lambda x: f(x, axes, keepdims=keep),
@@ -140,8 +182,86 @@ def bit_reduction(g: Generator) -> None:
     )
 
 
+def pair_reduction(g: Generator) -> None:
+    """Two operands and a body that JAX has no name for: the largest and its partner."""
+    v = g.any(lambda v: v.exact and v.rank > 0 and not v.stored and not v.complex)
+    if v is None or g.special:
+        return
+    o = g.any(lambda o: o.shape == v.shape and o.exact and not o.stored) or v
+    axes = g.axes(v)
+
+    def body(a: Any, b: Any) -> Any:
+        keep = (a[0] > b[0]) | ((a[0] == b[0]) & jnp.asarray(True))
+        return lax.select(keep, a[0], b[0]), lax.select(keep, a[1], b[1])
+
+    def apply(x: Any, y: Any) -> Any:
+        if v.dtype == "bool":
+            least = jnp.zeros((), bool)
+        else:
+            small = -jnp.inf if v.floating else jnp.iinfo(v.dtype).min
+            least = jnp.asarray(small, x.dtype)
+        starts = (least, jnp.zeros((), y.dtype))
+        return tuple(lax.reduce((x, y), starts, body, axes))[:1]
+
+    g.add(f"reduce pairs {axes}", apply, [v, o], exact=True)
+
+
+def window_of(g: Generator) -> None:
+    """reduce_window with dilations, explicit padding and other bodies."""
+    v = g.any(
+        lambda v: (
+            v.rank > 0
+            and v.dtype != "bool"
+            and v.shape.count(0) == 0
+            and not v.stored
+            and not v.complex
+        )
+    )
+    if v is None:
+        return
+    size = tuple(g.between(1, 3) for _ in v.shape)
+    stride = tuple(g.between(1, 3) for _ in v.shape)
+    base = tuple(g.pick((1, 1, 2)) for _ in v.shape)
+    spread = tuple(g.pick((1, 1, 2)) for _ in v.shape)
+    pads = tuple((g.between(-1, 2), g.between(0, 2)) for _ in v.shape)
+    pads = tuple(
+        p if (n - 1) * b + 1 + sum(p) >= (k - 1) * s + 1 else (4, 4)
+        for p, n, b, k, s in zip(pads, v.shape, base, size, spread)
+    )
+    n = int(np.prod(size))
+    k = 0 if g.smooth else g.choose(4 if v.integral else 3)
+    f = (lax.add, lax.max, lax.min, lax.bitwise_xor)[k]
+
+    def apply(x: Any) -> Any:
+        if v.integral:
+            info = jnp.iinfo(v.dtype)
+            start: Any = (0, info.min, info.max, 0)[k]
+        else:
+            start = (0, -np.inf, np.inf)[k]
+        return lax.reduce_window(
+            x, np.asarray(start, x.dtype), f, size, stride, pads, base, spread
+        )
+
+    g.add(
+        f"window {f.__name__} {size} {stride} {pads} {base} {spread}",
+        apply,
+        [v],
+        rule=additions(n) if k == 0 else nearest,
+        exact=k > 0,
+        size=v.size * n if k == 0 else None,
+    )
+
+
 def window(g: Generator) -> None:
-    v = g.any(lambda v: v.rank > 0 and v.dtype != "bool" and v.shape.count(0) == 0)
+    v = g.any(
+        lambda v: (
+            v.rank > 0
+            and v.dtype != "bool"
+            and v.shape.count(0) == 0
+            and not v.stored
+            and not v.complex
+        )
+    )
     if v is None:
         return
     size = tuple(g.between(1, min(n, 3)) for n in v.shape)
@@ -168,9 +288,19 @@ def window(g: Generator) -> None:
     )
 
 
+WIDER = {
+    "float32": "float32",
+    "bfloat16": "float32",
+    "float16": "float32",
+    "int8": "int32",
+    "int16": "int32",
+    "int32": "int32",
+}
+
+
 def dot(g: Generator) -> None:
     """dot_general on axes whose sizes agree, in any order."""
-    a = g.any(lambda v: v.dtype != "bool" and v.rank > 0)
+    a = g.any(lambda v: v.dtype != "bool" and v.rank > 0 and not v.stored)
     if a is None:
         return
     b = g.any(
@@ -199,9 +329,7 @@ def dot(g: Generator) -> None:
         (tuple(i for i, _ in batch), tuple(j for _, j in batch)),
     )
     n = max(int(np.prod([a.shape[i] for i, _ in contract])), 1)
-    wide = g.choose(3) == 0
-    kind = "float32" if a.floating else "int32"
-    preferred = kind if wide and a.dtype != "uint32" and a.dtype != "uint8" else None
+    preferred = WIDER.get(a.dtype) if g.choose(3) == 0 else None
     g.add(
         f"dot_general {numbers} {preferred}",
         lambda x, y: lax.dot_general(
@@ -235,7 +363,7 @@ def einsum(g: Generator) -> None:
 
 
 def conv(g: Generator) -> None:
-    v = g.any(lambda v: v.floating and v.rank == 3 and v.shape.count(0) == 0)
+    v = g.any(lambda v: v.floating and v.rank in (3, 4) and v.shape.count(0) == 0)
     w = None
     if v is None:
         return
@@ -243,31 +371,41 @@ def conv(g: Generator) -> None:
     if w is None:
         return
     groups = 2 if v.shape[1] % 2 == 0 and g.flip() else 1
-    shape = (2 * g.between(1, 2), v.shape[1] // groups, g.between(1, 3))
+    batches = 2 if v.shape[0] % 2 == 0 and groups == 1 and g.flip() else 1
+    spatial = range(v.rank - 2)
+    window = tuple(g.between(1, 3) for _ in spatial)
+    shape = (2 * g.between(1, 2), v.shape[1] // groups, *window)
     kernel = g.like(w, shape, v.dtype)
     if kernel is None:
         return
-    stride, ldil, rdil = g.between(1, 2), g.between(1, 2), g.between(1, 2)
-    pads = (g.between(-1, 2), g.between(0, 2))
-    reach = (v.shape[2] - 1) * ldil + 1 + sum(pads) - ((shape[2] - 1) * rdil + 1)
-    if reach < 0:
-        pads = (2, 4)
-    layout = g.pick(
-        (("NCH", "OIH", "NCH"), ("NCH", "OIH", "NHC"), ("NCH", "OIH", "HNC"))
+    stride = tuple(g.between(1, 2) for _ in spatial)
+    ldil = tuple(g.between(1, 2) for _ in spatial)
+    rdil = tuple(g.between(1, 2) for _ in spatial)
+    pads = tuple((g.between(-1, 2), g.between(0, 2)) for _ in spatial)
+    pads = tuple(
+        p if (h - 1) * a + 1 + sum(p) >= (k - 1) * b + 1 else (2, 4)
+        for p, h, k, a, b in zip(pads, v.shape[2:], window, ldil, rdil)
     )
-    n = shape[1] * shape[2]
+    if v.rank == 3:
+        layout = g.pick(
+            (("NCH", "OIH", "NCH"), ("NCH", "OIH", "NHC"), ("NCH", "OIH", "HNC"))
+        )
+    else:
+        layout = g.pick((("NCHW", "OIHW", "NCHW"), ("NCHW", "OIHW", "HNWC")))
+    n = int(np.prod(shape[1:]))
     g.add(
-        f"conv stride {stride} pads {pads} dilation {ldil} {rdil} groups {groups} "
-        f"{layout}",
+        f"conv {shape} stride {stride} pads {pads} dilation {ldil} {rdil} "
+        f"groups {groups} {batches} {layout}",
         lambda x, k: lax.conv_general_dilated(
             x,
             k,
-            (stride,),
-            (pads,),
-            (ldil,),
-            (rdil,),
+            stride,
+            pads,
+            ldil,
+            rdil,
             layout,
             feature_group_count=groups,
+            batch_group_count=batches,
             precision="highest",
         ),
         [v, kernel],
@@ -305,3 +443,25 @@ def layer_norm(g: Generator) -> None:
         return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1)
 
     g.add("layer_norm", norm, [v], rule=additions_of(n, 4.0), size=float(n))
+
+
+def fft(g: Generator) -> None:
+    kinds = ("complex64", "complex128", "float32", "float64")
+    v = g.any(lambda v: v.dtype in kinds and v.rank > 0 and v.shape.count(0) == 0)
+    if v is None or g.special:
+        return
+    axis, n = g.choose(v.rank), 0
+    n = v.shape[axis]
+    if v.complex:
+        f: Any = g.pick((jnp.fft.fft, jnp.fft.ifft, jnp.fft.irfft))
+    else:
+        f = g.pick((jnp.fft.rfft, jnp.fft.fft))
+    if f is jnp.fft.irfft and n < 2:
+        return
+    g.add(
+        f"{f.__name__} {axis}",
+        lambda x: f(x, axis=axis),
+        [v],
+        rule=additions(2 * n),
+        size=2 * v.size * n,
+    )

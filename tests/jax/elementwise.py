@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tests.jax.generate import DTYPES, Generator, Value
+from tests.jax.generate import WIDE, Generator, Value
 from tests.jax.rules import (
     largest,
     product_plus,
@@ -54,6 +54,19 @@ EXACT_UNARY: dict[str, Callable[[Any], Any]] = {
     "signbit": jnp.signbit,
     "nan_to_num0": lambda x: jnp.where(jnp.isnan(x), jnp.zeros_like(x), x),
 }
+COMPLEX_UNARY: dict[str, tuple[Callable[[Any], Any], float, float | None]] = {
+    "conj": (jnp.conj, 1, None),
+    "neg": (jnp.negative, 1, None),
+    "real": (jnp.real, 1, None),
+    "imag": (jnp.imag, 1, None),
+    "abs": (jnp.abs, 1, None),
+    "turn": (lambda z: z * jnp.asarray(0.6 + 0.8j, z.dtype), 2, None),
+    "exp": (lambda z: jnp.exp(z / (1 + jnp.abs(z)).astype(z.dtype)), 8, 3),
+    "sqrt": (lambda z: jnp.sqrt(z * 0 + jnp.abs(z) + (1 + 1j)), 2, 8),
+    "log": (lambda z: jnp.log(1 + jnp.abs(z) + 1j * jnp.real(z)), 4, 8),
+    "sin": (lambda z: jnp.sin(z / (1 + jnp.abs(z)).astype(z.dtype)), 6, 2),
+    "tanh": (lambda z: jnp.tanh(z / (2 + 2 * jnp.abs(z)).astype(z.dtype)), 6, 2),
+}
 INTEGER_UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": jnp.negative,
     "not": jnp.invert,
@@ -82,6 +95,20 @@ INTEGER_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "shift_right_arithmetic": lax.shift_right_arithmetic,
     "power": lambda x, y: x ** (y & jnp.asarray(3, y.dtype)),
 }
+BITS: dict[str, tuple[str, ...]] = {
+    "float64": ("uint64", "int32", "uint16"),
+    "float32": ("uint32", "int32", "uint16", "uint8"),
+    "bfloat16": ("uint16", "int8"),
+    "float16": ("int16", "uint8"),
+    "float8_e5m2": ("uint8", "int8"),
+    "int64": ("uint64", "uint32"),
+    "uint64": ("int64", "uint16"),
+    "int32": ("uint32", "uint8"),
+    "uint32": ("int32", "int16"),
+    "int16": ("uint16", "uint8"),
+    "uint8": ("int8",),
+}
+"""Types that the bits of a value may be read as: integers, whose values are exact."""
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": jnp.equal,
     "ne": jnp.not_equal,
@@ -107,6 +134,53 @@ def unary(g: Generator) -> None:
     if size is None:
         size = v.size + 1
     g.add(name, f, [v], rule=scaled(slope), size=size)
+
+
+def complex_unary(g: Generator) -> None:
+    v = g.any(lambda v: v.complex)
+    if v is None:
+        v = g.any(lambda v: v.floating and (v.dtype == "float64" or not g.x64))
+        if v is not None and not g.special:
+            wide = "complex128" if v.dtype == "float64" else "complex64"
+            g.convert(v, wide)
+        return
+    name = g.pick(list(COMPLEX_UNARY))
+    f, slope, size = COMPLEX_UNARY[name]
+    size = v.size + 1 if size is None else size
+    exact = name in ("conj", "neg", "real", "imag")
+    g.add(name, f, [v], rule=scaled(slope), size=size, exact=exact)
+
+
+def complex_binary(g: Generator) -> None:
+    two = pair(g, lambda v: v.complex)
+    if two is None:
+        two = pair(g, lambda v: v.dtype in ("float32", "float64"))
+        if two is not None and not g.special:
+            g.add("complex", lax_complex, two, rule=sums, exact=True)
+        return
+    a, b = two
+    kind = g.choose(5)
+    if kind == 0:
+        g.add("add", jnp.add, two, rule=sums, size=a.size + b.size)
+    elif kind == 1:
+        g.add("sub", jnp.subtract, two, rule=sums, size=a.size + b.size)
+    elif kind == 2:
+        g.add("mul", jnp.multiply, two, rule=product_rule, size=a.size * b.size)
+    elif kind == 3 and a.exact and b.exact:
+        g.add("eq", jnp.equal, two)
+    else:
+
+        def quotient(x: Any, y: Any) -> Any:
+            return x / (1 + jnp.abs(y) + 0j).astype(y.dtype)
+
+        def rule(x: Any, e: Any, out: Any) -> float:
+            return e[0] + largest(x[0]) * e[1]
+
+        g.add("div", quotient, two, rule=rule, size=a.size)
+
+
+def lax_complex(x: Any, y: Any) -> Any:
+    return lax.complex(*jnp.broadcast_arrays(x, y))
 
 
 def exact_unary(g: Generator) -> None:
@@ -197,7 +271,7 @@ def integer_binary(g: Generator) -> None:
 def compare(g: Generator) -> None:
     two = pair(g, lambda v: v.exact)
     if two is not None:
-        name = g.pick(list(COMPARE))
+        name = g.pick(list(COMPARE)[: 2 if two[0].complex else None])
         g.add(name, COMPARE[name], two)
 
 
@@ -224,11 +298,13 @@ def where(g: Generator) -> None:
 def convert(g: Generator) -> None:
     v = g.any(lambda v: True)
     if v is not None:
-        g.convert(v, g.pick(DTYPES))
+        g.convert(v, g.dtype())
 
 
 def bitcast(g: Generator) -> None:
-    v = g.any(lambda v: v.exact and v.dtype in ("float32", "int32", "uint32"))
+    v = g.any(lambda v: v.exact and v.dtype in BITS)
     if v is not None and not g.smooth:
-        to = "uint32" if v.dtype != "uint32" else "int32"
+        to = g.pick([t for t in BITS[v.dtype] if g.x64 or t not in WIDE])
+        if v.rank == 0 and jnp.dtype(to).itemsize > jnp.dtype(v.dtype).itemsize:
+            return
         g.add(f"bits {to}", lambda x: lax.bitcast_convert_type(x, to), [v])

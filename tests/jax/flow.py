@@ -10,10 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.jax.generate import Generator
+from tests.jax.generate import COMPLEX, INEXACT, STORED, Generator
 from tests.jax.rules import (
     largest,
 )
+
+
+def sort_rows(x: Any) -> Any:
+    return jnp.sort(x, 0)
 
 
 def tame(g: Generator, shape: tuple[int, ...], dtype: str) -> Callable[..., Any]:
@@ -25,17 +29,21 @@ def tame(g: Generator, shape: tuple[int, ...], dtype: str) -> Callable[..., Any]
         moves += [
             lambda x: x[::-1],
             lambda x: jnp.roll(x, 1, -1),
-            lambda x: jnp.sort(x, 0),
+            sort_rows,
             lambda x: x.at[0].set(x[-1]) if x.shape[0] else x,
         ]
-    if dtype in ("float32", "bfloat16", "float16"):
+    if dtype in INEXACT:
         mixes: list[Callable[[Any, Any], Any]] = [
             lambda x, y: (x + y) * jnp.asarray(0.5, x.dtype),
             lambda x, y: jnp.maximum(x, y),
             lambda x, y: jnp.tanh(x) - jnp.asarray(0.25, x.dtype),
             lambda x, y: jnp.where(jnp.arange(x.size).reshape(x.shape) % 2 == 0, x, y),
         ]
-        if g.smooth:
+        if dtype in COMPLEX:
+            mixes[2] = lambda x, y: x / (1 + jnp.abs(x)).astype(x.dtype) - 0.25j
+            mixes.pop(1)
+            moves = [m for m in moves if m is not sort_rows]
+        elif g.smooth:
             mixes.pop(1)
             moves = moves[:1] if not shape else [moves[0], lambda x: x[::-1]]
     elif dtype == "bool":
@@ -47,6 +55,8 @@ def tame(g: Generator, shape: tuple[int, ...], dtype: str) -> Callable[..., Any]
             jnp.minimum,
             lambda x, y: jnp.where(x > y, x, y - x),
         ]
+    if dtype in STORED:
+        mixes = [lambda x, y: y, lambda x, y: jnp.where(x == y, x, y)]
     chain = [(g.pick(moves), g.pick(mixes), g.flip()) for _ in range(g.between(1, 3))]
 
     def apply(x: Any, y: Any) -> Any:
@@ -57,6 +67,69 @@ def tame(g: Generator, shape: tuple[int, ...], dtype: str) -> Callable[..., Any]
         return x if x.dtype == dtype else x.astype(dtype)
 
     return apply
+
+
+def nested(
+    g: Generator, shape: tuple[int, ...], dtype: str, depth: int
+) -> tuple[Callable[..., Any], int, str]:
+    """Return a tame function with loops and branches in it, its trips and its name."""
+    inner = tame(g, shape, dtype)
+    trips, name = 1, "tame"
+    for _ in range(depth):
+        n, kind, reverse = g.between(1, 3), g.choose(4), g.flip()
+        inner, name = wrapped(g, inner, kind, n, reverse), f"{name} in {kind} of {n}"
+        trips *= n
+    return inner, trips, name
+
+
+def wrapped(
+    g: Generator, body: Callable[..., Any], kind: int, n: int, reverse: bool
+) -> Callable[..., Any]:
+    """Return the function (x, y) -> x inside one more loop or branch."""
+    if kind == 0:
+        return lambda x, y: lax.fori_loop(0, n, lambda i, c: body(c, y), x)
+    if kind == 1:
+
+        def scan(x: Any, y: Any) -> Any:
+            def step(c: Any, i: Any) -> Any:
+                c = body(c, y)
+                return c, jnp.where(i == 1, c, y)
+
+            last, each = lax.scan(step, x, jnp.arange(n), reverse=reverse)
+            return jnp.where(reverse, last, each[0])
+
+        return scan
+    if kind == 2 and not g.smooth:
+
+        def until(x: Any, y: Any) -> Any:
+            def again(c: Any) -> Any:
+                return (c[0] < n) & (c[0] != 7)
+
+            return lax.while_loop(again, lambda c: (c[0] + 1, body(c[1], y)), (0, x))[1]
+
+        return until
+
+    def branch(x: Any, y: Any) -> Any:
+        # The size is known, the value is not: the branch stays in the program.
+        which = (jnp.sum(jnp.isfinite(jnp.abs(y))) + n) % 3 if y.size else n
+        ways = [body, lambda x, y: y, lambda x, y: body(y, x)]
+        return lax.switch(which, ways, x, y)
+
+    return branch
+
+
+def nest(g: Generator) -> None:
+    a = g.any(
+        lambda v: (
+            int(np.prod(v.shape)) <= 64 and (v.exact or not g.special) and not v.stored
+        )
+    )
+    if a is None:
+        return
+    b = g.any(lambda v: v.dtype == a.dtype and v.shape == a.shape) or a
+    f, trips, name = nested(g, a.shape, a.dtype, g.between(1, 3))
+    size = max(a.size, b.size) + 2
+    g.add(f"nest {name}", f, [a, b], rule=loop_rule(trips), size=size)
 
 
 def loop_rule(trips: int) -> Any:

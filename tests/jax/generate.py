@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 
 from tests.jax.rules import Rule, largest, nearest, scaled
@@ -23,11 +22,26 @@ T = TypeVar("T")
 Choose = Callable[[int], int]
 """Returns an integer in [0, n)."""
 SIZES = (0, 1, 2, 3, 5, 8)
-FLOATS = ("float32", "bfloat16", "float16")
-INTEGERS = ("int32", "uint32", "int8", "uint8")
-DTYPES = (*FLOATS, *INTEGERS, "bool")
+FLOATS = ("float32", "bfloat16", "float16", "float64")
+COMPLEX = ("complex64", "complex128")
+INEXACT = (*FLOATS, *COMPLEX)
+INTEGERS = ("int32", "uint32", "int8", "uint8", "int16", "uint16", "int64", "uint64")
+STORED = ("int4", "uint4", "float8_e4m3fn", "float8_e5m2")
+"""Types that programs move and convert but do not compute with."""
+DTYPES = (*FLOATS[:3], *INTEGERS[:4], "bool")
+RARE = (*INTEGERS[4:6], *STORED, "complex64")
+WIDE = ("float64", "int64", "uint64", "complex128")
+"""Types that exist under `jax.enable_x64`."""
+INDEX = ("int32", "int8", "uint8", "int16", "uint16", "int64")
 LARGE = 64.0
-ROUNDING_ULPS = {"float32": 16, "bfloat16": 8, "float16": 8}
+ROUNDING_ULPS = {
+    "float64": 16,
+    "float32": 16,
+    "bfloat16": 8,
+    "float16": 8,
+    "complex64": 32,
+    "complex128": 32,
+}
 """Of one step: transcendental f32 functions, a few roundings to a 16-bit type."""
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0)
 
@@ -61,6 +75,18 @@ class Value:
     @property
     def integral(self) -> bool:
         return self.dtype in INTEGERS
+
+    @property
+    def complex(self) -> bool:
+        return self.dtype in COMPLEX
+
+    @property
+    def inexact(self) -> bool:
+        return self.dtype in INEXACT
+
+    @property
+    def stored(self) -> bool:
+        return self.dtype in STORED
 
 
 @dataclass(frozen=True)
@@ -101,7 +127,7 @@ class Program:
             for i, rule in zip(step.results, step.rules, strict=True):
                 if rule is None:
                     continue
-                info = ml_dtypes.finfo(known[i].dtype)
+                info = jnp.finfo(known[i].dtype)
                 rounding = float(info.eps) * largest(known[i])
                 rounding += float(info.smallest_normal)
                 own = rule(x, e, known[i])
@@ -133,9 +159,12 @@ class Program:
 class Generator:
     """Grows a program, choice by choice."""
 
-    def __init__(self, choose: Choose, smooth: bool, special: bool) -> None:
+    def __init__(
+        self, choose: Choose, smooth: bool, special: bool, x64: bool = False
+    ) -> None:
         self.choose = choose
         self.smooth = smooth
+        self.x64 = x64
         self.program = Program()
         self.special = special
 
@@ -178,6 +207,13 @@ class Generator:
     def values(self, test: Callable[[Value], bool]) -> list[Value]:
         return [v for v in self.program.values if test(v)]
 
+    def dtype(self) -> str:
+        """Return an element type, rarely one that is rarely used."""
+        if self.x64 and self.choose(3) == 0:
+            return self.pick(WIDE[:3] if self.special else WIDE)
+        rare = RARE[:-1] if self.special else RARE
+        return self.pick(rare if self.choose(6) == 0 else DTYPES)
+
     def any(self, test: Callable[[Value], bool]) -> Value | None:
         """Return a value that passes, one of the newest more often than not."""
         found = self.values(test)
@@ -209,10 +245,10 @@ class Generator:
         out = jax.eval_shape(function, *args)
         found: list[Value] = []
         rules: list[Rule | None] = []
-        bound = max((v.size for v in operands if v.floating), default=4.0)
+        bound = max((v.size for v in operands if v.inexact), default=4.0)
         for x in out if isinstance(out, tuple) else (out,):
             kind = jnp.dtype(x.dtype).name
-            is_exact = kind not in FLOATS or (exact and all(v.exact for v in operands))
+            is_exact = kind not in INEXACT or (exact and all(v.exact for v in operands))
             v = Value(
                 len(p.values), x.shape, kind, is_exact, bound if size is None else size
             )
@@ -224,7 +260,7 @@ class Generator:
             Step(name, function, tuple(v.index for v in operands), where, tuple(rules))
         )
         last = found[0]
-        if last.floating and last.size > LARGE:
+        if last.inexact and last.size > LARGE:
             found[0] = self.shrink(last)
         return tuple(found)
 
@@ -260,19 +296,21 @@ class Generator:
         return self.add(f"resize {shape}", fit, [v], exact=True)[0]
 
     def convert(self, v: Value, dtype: str) -> Value | None:
-        if dtype in FLOATS and v.integral:
+        if dtype in INEXACT and v.integral:
             v = self.add("and 15", lambda x: x & jnp.asarray(15, x.dtype), [v])[0]
-            small = 16.0
-        else:
-            small = v.size
-        if v.floating and dtype not in FLOATS:
-            if not v.exact or self.special:
+        small = v.size if v.inexact else LARGE if v.stored else 16.0
+        if v.inexact and dtype not in INEXACT:
+            if not v.exact or (self.special and not dtype.startswith("float8")):
                 return None
+            if v.complex and dtype != "bool":
+                v = self.add("real", jnp.real, [v], exact=True)[0]
             if dtype.startswith("u"):
                 v = self.add("abs", jnp.abs, [v], exact=True)[0]
-        wide = FLOATS.index(dtype) == 0 if dtype in FLOATS else True
-        keeps = wide or not v.floating or v.dtype == dtype
+        if v.complex and dtype in FLOATS:
+            v = self.add("real", jnp.real, [v], exact=True)[0]
         # Narrow types: the CPU may keep the wider number until something needs it.
+        wide = dtype not in ("bfloat16", "float16", *STORED)
+        keeps = wide or not v.inexact or v.dtype == dtype
         return self.add(
             f"to {dtype}",
             lambda x: x.astype(dtype),
@@ -289,16 +327,21 @@ def numbers(
     """Return an input: quarters in [-4, 4], small and extreme integers."""
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
-    if dtype in FLOATS:
+    if dtype in COMPLEX:
+        x = rng.integers(-16, 17, shape) + 1j * rng.integers(-16, 17, shape)
+        return np.asarray(x / 4).astype(dtype)
+    if dtype in FLOATS or dtype.startswith("float8"):
         x = rng.integers(-16, 17, shape) / 4
         if special:
             odd = rng.choice(SPECIAL, shape)
             x = np.where(rng.random(shape) < 0.2, odd, x)
         return np.asarray(x).astype(jnp.dtype(dtype))
-    info = np.iinfo(dtype)
-    x = rng.integers(max(-9, info.min), 10, shape)
-    far = rng.integers(info.min, info.max, shape, endpoint=True)
-    edge = rng.choice([info.min, info.max], shape)
+    info = jnp.iinfo(dtype)
+    low, high = int(info.min), int(info.max)
+    kind = np.uint64 if low == 0 else np.int64
+    x = rng.integers(max(-9, low), min(9, high), shape, kind, endpoint=True)
+    far = rng.integers(low, high, shape, kind, endpoint=True)
+    edge = rng.choice(np.array([low, high], kind), shape)
     x = np.where(rng.random(shape) < 0.25, far, x)
     x = np.where(rng.random(shape) < 0.1, edge, x)
-    return np.asarray(x).astype(dtype)
+    return np.asarray(x).astype(jnp.dtype(dtype))

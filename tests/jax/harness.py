@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.jax.generate import FLOATS, Program, numbers
+from tests.jax.generate import FLOATS, INEXACT, Program, numbers
 from tests.lowering.artifacts import artifact
 from vkore_jax import lowering
 from vkore_jax.chips import CHIPS
@@ -38,6 +38,7 @@ class Case:
         batch: run under vmap.
         grad: compare the gradient of a scalar of the float results.
         chip: profile that golden's program is compiled for.
+        x64: types of 64 bits exist.
     """
 
     program: Program
@@ -46,6 +47,7 @@ class Case:
     batch: bool
     grad: bool
     chip: str
+    x64: bool = False
 
     def inputs(self) -> list[np.ndarray]:
         rng = np.random.default_rng(self.seed)
@@ -105,6 +107,11 @@ def expected(
 
 def problems(case: Case) -> list[str]:
     """Return what differs, one sentence for each wrong result."""
+    with jax.enable_x64(case.x64):
+        return _problems(case)
+
+
+def _problems(case: Case) -> list[str]:
     f, inputs = case.function(), case.inputs()
     want, limits = expected(case, inputs)
     found = []
@@ -126,7 +133,13 @@ def different(want: np.ndarray, have: np.ndarray, limit: float) -> str | None:
     """Compare with the CPU: exact when the limit is zero."""
     if want.shape != have.shape or want.dtype != have.dtype:
         return f"{have.dtype}{have.shape} instead of {want.dtype}{want.shape}"
-    if want.dtype.name not in FLOATS:
+    if want.dtype.kind == "c":
+        parts = [
+            different(w, h, limit)
+            for w, h in ((want.real, have.real), (want.imag, have.imag))
+        ]
+        return next((p for p in parts if p), None)
+    if want.dtype.name not in INEXACT and "float" not in want.dtype.name:
         bad = want != have
     else:
         w, h = want.astype(np.float64), have.astype(np.float64)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.jax.generate import Generator, Value
+from tests.jax.arithmetic import tamed
+from tests.jax.generate import INDEX, Generator, Value
 from tests.jax.rules import (
     largest,
 )
@@ -145,8 +146,11 @@ def broadcast(g: Generator) -> None:
 
 def starts(g: Generator, v: Value) -> tuple[list[Value], tuple[int, ...]]:
     """Return start indices (values or constants) of any size."""
-    scalar = g.any(lambda s: s.dtype in ("int32", "int8", "uint8") and s.rank == 0)
-    dynamic = [scalar] if scalar is not None and g.choose(3) else []
+    dynamic: list[Value] = []
+    for _ in v.shape:
+        scalar = g.any(lambda s: s.dtype in INDEX and s.rank == 0)
+        if scalar is not None and g.choose(3):
+            dynamic.append(scalar)
     fixed = tuple(g.between(-2, n + 1) for n in v.shape)
     return dynamic, fixed
 
@@ -154,7 +158,7 @@ def starts(g: Generator, v: Value) -> tuple[list[Value], tuple[int, ...]]:
 def _start(fixed: tuple[int, ...], s: Sequence[Any]) -> list[Any]:
     out: list[Any] = [jnp.asarray(f, jnp.int32) for f in fixed]
     if s:
-        out[-1] = s[0].astype(jnp.int32)
+        out[-len(s) :] = [i.astype(jnp.int32) for i in s]
     return out
 
 
@@ -190,12 +194,13 @@ def dynamic_update(g: Generator) -> None:
     )
 
 
-MODES = ("clip", "fill", "wrap", "promise")
+KINDS = ("add", "max", "min", "mul", "set")
+MODES = ("clip", "fill", "wrap", "promise_in_bounds")
 
 
 def indices(g: Generator, n: int) -> Value:
     """Return integers, most of them in range for an axis of n."""
-    found = g.any(lambda v: v.dtype in ("int32", "int8", "uint8") and v.rank <= 2)
+    found = g.any(lambda v: v.dtype in INDEX and v.rank <= 2)
     if found is None or g.choose(3) == 0:
         shape = g.pick(((2,), (3,), (2, 2), ()))
         at = np.array(
@@ -209,19 +214,28 @@ def indices(g: Generator, n: int) -> Value:
     )[0]
 
 
+def inside(g: Generator, at: Value, n: int) -> Value:
+    """Return indices that are in range."""
+    return g.add(f"mod {n}", lambda i: jnp.mod(i.astype(jnp.int32), n), [at])[0]
+
+
 def take(g: Generator) -> None:
     v = g.any(lambda v: v.rank > 0 and v.shape.count(0) == 0)
     if v is None:
         return
     axis = g.choose(v.rank)
     at = indices(g, v.shape[axis])
-    mode = g.pick(MODES[:3])
-    g.add(
-        f"take {axis} {mode}",
-        lambda x, i: jnp.take(x, i.astype(jnp.int32), axis, mode=mode),
-        [v, at],
-        exact=True,
-    )
+    mode = g.pick(MODES)
+    if mode == "promise_in_bounds":
+        at = inside(g, at, v.shape[axis])
+
+    def apply(x: Any, i: Any) -> Any:
+        i = i.astype(jnp.int32)
+        if mode in MODES[:3]:
+            return jnp.take(x, i, axis, mode=mode)
+        return x.at[(*(slice(None),) * axis, i)].get(mode=mode)
+
+    g.add(f"take {axis} {mode}", apply, [v, at], exact=True)
 
 
 def take_along(g: Generator) -> None:
@@ -243,30 +257,62 @@ def take_along(g: Generator) -> None:
     )
 
 
-def scatter(g: Generator) -> None:
-    """.at[i].op(u) along the first axis, with duplicates and indices out of range."""
-    v = g.any(lambda v: v.rank > 0 and v.shape.count(0) == 0 and v.dtype != "bool")
+def take_pairs(g: Generator) -> None:
+    """x[i, j] and x[i, :, j]: two axes indexed at once."""
+    v = g.any(lambda v: v.rank > 1 and v.shape.count(0) == 0)
     if v is None:
         return
-    at = indices(g, v.shape[0])
+    one, two = sorted(g.permutation(v.rank)[:2])
+    i = indices(g, v.shape[one])
+    j = g.like(i, i.shape, "int32")
+    mode = g.pick(("clip", "fill", "promise_in_bounds"))
+    if j is None:
+        return
+    if mode == "promise_in_bounds":
+        i, j = inside(g, i, v.shape[one]), inside(g, j, v.shape[two])
+
+    def apply(x: Any, i: Any, j: Any) -> Any:
+        key: list[Any] = [slice(None)] * x.ndim
+        key[one], key[two] = i.astype(jnp.int32), j
+        return x.at[tuple(key)].get(mode=mode)
+
+    g.add(f"take pairs {one} {two} {mode}", apply, [v, i, j], exact=True)
+
+
+def scatter(g: Generator) -> None:
+    """.at[i].op(u) along an axis, with duplicates and indices out of range."""
+    v = g.any(
+        lambda v: (
+            v.rank > 0
+            and v.shape.count(0) == 0
+            and v.dtype != "bool"
+            and not v.stored
+            and not (v.complex and g.smooth)
+        )
+    )
+    if v is None:
+        return
+    axis = g.choose(v.rank)
+    at = indices(g, v.shape[axis])
     source = g.any(lambda o: o.dtype == v.dtype)
     if source is None or int(np.prod(at.shape)) == 0:
         return
-    update = g.like(source, (*at.shape, *v.shape[1:]), v.dtype)
+    kinds = ("add", "add", "mul") if g.smooth or v.complex else KINDS
+    kind = g.pick(kinds)
+    mode = g.pick(("drop", "clip", "promise_in_bounds"))
+    # The last of several writers is not defined: one writer.  The gradient of a
+    # product asks for one, too.
+    single = kind == "set" or (kind == "mul" and g.smooth)
+    if single:
+        at = g.add("first", lambda i: i.reshape(-1)[0], [at])[0]
+    update = g.like(source, (*at.shape, *v.shape[:axis], *v.shape[axis + 1 :]), v.dtype)
     if update is None:
         return
-    kinds = ("add",) if g.smooth else ("add", "max", "min", "mul", "set")
-    kind = g.pick(kinds)
-    mode = g.pick(("drop", "clip"))
+    if mode == "promise_in_bounds":
+        at = inside(g, at, v.shape[axis])
+    if kind == "mul" and v.inexact:
+        update = tamed(g, update)
     terms = int(np.prod(at.shape)) + 1
-    if kind == "set":
-        # The last of several writers is not defined: one writer.
-        at = g.add("first", lambda i: i.reshape(-1)[0], [at])[0]
-        update = g.add(
-            "first", lambda u: u.reshape(-1, *v.shape[1:])[0], [update], exact=True
-        )[0]
-    if kind == "mul" and v.floating:
-        update = g.add("tanh", jnp.tanh, [update], size=1.0)[0]
 
     def rule(x: Any, e: Any, out: Any) -> float:
         if kind == "add":
@@ -278,10 +324,15 @@ def scatter(g: Generator) -> None:
         return max(e)
 
     def apply(x: Any, i: Any, u: Any) -> Any:
-        return getattr(x.at[i.astype(jnp.int32)], kind)(u, mode=mode)
+        # Axes of the indices come first, where a single index array puts them.
+        key = (*(slice(None),) * axis, i.astype(jnp.int32))
+        lead = list(range(i.ndim))
+        rest = [a + i.ndim for a in range(x.ndim - 1)]
+        u = u.transpose((*rest[:axis], *lead, *rest[axis:]))
+        return getattr(x.at[key], kind)(u, mode=mode, unique_indices=single)
 
     g.add(
-        f"scatter {kind} {mode}",
+        f"scatter {axis} {kind} {mode}",
         apply,
         [v, at, update],
         rule=rule,

@@ -12,20 +12,26 @@ from tests.jax.arithmetic import (
     cumulative,
     dot,
     einsum,
+    fft,
     layer_norm,
+    pair_reduction,
     reduction,
     searchsorted,
     softmax,
     sort,
+    sort_keys,
     sort_pairs,
     top_k,
     window,
+    window_of,
 )
 from tests.jax.elementwise import (
     binary,
     bitcast,
     boolean,
     compare,
+    complex_binary,
+    complex_unary,
     convert,
     exact_unary,
     integer_binary,
@@ -33,8 +39,8 @@ from tests.jax.elementwise import (
     unary,
     where,
 )
-from tests.jax.flow import control_flow, random_numbers
-from tests.jax.generate import DTYPES, Generator, Program
+from tests.jax.flow import control_flow, nest, random_numbers
+from tests.jax.generate import Generator, Program
 from tests.jax.movement import (
     broadcast,
     concatenate,
@@ -49,6 +55,7 @@ from tests.jax.movement import (
     stack,
     take,
     take_along,
+    take_pairs,
     transpose,
 )
 
@@ -57,21 +64,27 @@ Operator = Callable[[Generator], Any]
 
 STRUCTURE: tuple[Operator, ...] = (
     *(reshape, transpose, index, reverse, roll, pad, concatenate, stack, broadcast),
-    *(dynamic_slice, dynamic_update, take, take_along, scatter),
+    *(dynamic_slice, dynamic_update, take, take_along, take_pairs, scatter, scatter),
 )
 DISCRETE: tuple[Operator, ...] = (
     *(exact_unary, integer_unary, integer_binary, integer_binary, compare, boolean),
     *(where, where, convert, convert, bitcast, sort, sort_pairs, top_k, arg),
-    *(searchsorted, bit_reduction, random_numbers),
+    *(searchsorted, bit_reduction, random_numbers, sort_keys, pair_reduction),
+    *(complex_unary, complex_unary, complex_binary),
 )
 FLOATING: tuple[Operator, ...] = (
     *(unary, unary, binary, binary, cumulative, reduction, reduction, window, dot, dot),
-    *(einsum, conv, softmax, layer_norm, control_flow, control_flow),
+    *(einsum, conv, softmax, layer_norm, control_flow, nest, nest, window_of, fft),
 )
 
 
 def build(
-    choose: Callable[[int], int], *, smooth: bool, special: bool, steps: int
+    choose: Callable[[int], int],
+    *,
+    smooth: bool,
+    special: bool,
+    steps: int,
+    x64: bool = False,
 ) -> Program:
     """Return a random program.
 
@@ -80,13 +93,15 @@ def build(
         smooth: f32, differentiable and without ties.
         special: inputs hold NaN, infinities and negative zeros.
         steps: number of operators tried.
+        x64: types of 64 bits and complex128 exist.
     """
-    g = Generator(choose, smooth, special)
+    g = Generator(choose, smooth, special, x64)
     first = g.shape()
-    dtypes = ("float32", "float32", "int32") if smooth else DTYPES
+    real = "float64" if x64 else "float32"
     for i in range(g.between(1, 4)):
         shape = first if i and g.flip() else g.shape()
-        g.input(shape, "float32" if smooth and i == 0 else g.pick(dtypes))
+        kind = g.pick((real, real, "int32")) if smooth else g.dtype()
+        g.input(shape, real if smooth and i == 0 else kind)
     if g.flip():
         g.input((), g.pick(("int32", "uint32")))
     families = (STRUCTURE, FLOATING) if smooth else (STRUCTURE, FLOATING, DISCRETE)

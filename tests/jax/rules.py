@@ -14,7 +14,7 @@ Rule = Callable[[Sequence[np.ndarray], Sequence[float], np.ndarray], float]
 
 def largest(x: np.ndarray) -> float:
     """Return the largest finite magnitude."""
-    wide = np.abs(x.astype(np.float64))
+    wide = np.abs(x.astype(np.complex128 if x.dtype.kind == "c" else np.float64))
     wide = wide[np.isfinite(wide)]
     return float(wide.max()) if wide.size else 0.0
 

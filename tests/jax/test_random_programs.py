@@ -15,8 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from tests.jax import harness, operators
-from tests.jax.generate import FLOATS
+from tests.jax import harness, search
 
 LONG = int(os.environ.get("VKORE_RANDOM_PROGRAMS", "0"))
 PHASES = (Phase.explicit, Phase.generate, Phase.shrink) if LONG else (Phase.generate,)
@@ -28,17 +27,7 @@ def case(data: st.DataObject) -> harness.Case:
     def choose(n: int) -> int:
         return data.draw(st.integers(0, n - 1))
 
-    smooth = choose(4) == 3
-    special = not smooth and choose(5) == 4
-    p = operators.build(choose, smooth=smooth, special=special, steps=2 + choose(7))
-    return harness.Case(
-        program=p,
-        seed=choose(2**16),
-        special=special,
-        batch=choose(4) == 3,
-        grad=smooth and any(d in FLOATS for _, d in p.inputs),
-        chip=("tiny", "vk1")[choose(2)],
-    )
+    return search.draw(choose)
 
 
 @pytest.mark.slow

@@ -175,6 +175,9 @@ def contract(
     assert best is not None
     _, flip, left, right = best
     product = b.gemm(left.value(b), right.value(b), dtype, strategy)
+    # A batch axis that both operands only repeat is one product, repeated.
+    whole = (*batch, *product.shape[len(batch) :])
+    product = b.broadcast(product, whole, range(len(whole)))
     if not flip:
         return b.reshape(product, full)
     product = b.reshape(product, (*batch, *cols, *rows))

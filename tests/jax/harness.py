@@ -22,6 +22,9 @@ BATCH = 3
 CHEAP = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
+    # Not only cheap: XLA:CPU updates in place what a fused update still has to read
+    # (`w = x.reshape(15); dynamic_update_slice(w, 3 * w[:10], (5,))`, jaxlib 0.10.2).
+    "xla_disable_hlo_passes": "fusion",
 }
 GRADIENT = 2e-4
 """Difference of gradients relative to the largest (f32, smooth programs)."""

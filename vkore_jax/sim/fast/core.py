@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from vkore_jax.dtypes import I32, I64, DType
+from vkore_jax.dtypes import BOOL, I32, I64, DType
 from vkore_jax.isa import (
     Concat,
     Conv,
@@ -65,9 +66,31 @@ def dynamic_slice(s: State, cmd: DynamicSlice) -> None:
 
 def dynamic_update(s: State, cmd: DynamicUpdate) -> None:
     src, update = s.full(cmd.src), s.full(cmd.update)
-    names, types = _listed([src, update, *_starts(s, cmd.starts)])
+    starts = _starts(s, cmd.starts)
+    if not s.may_overtake(src, cmd.update):
+        s.write(cmd.dst, _updated(s, cmd.dst, src, update, starts))
+        return
+    zero = b"\0" * cmd.dst.dtype.itemsize
+    spread = _updated(s, cmd.dst, _filled(s, cmd.dst, zero), update, starts)
+    mask = replace(cmd.dst, dtype=BOOL)
+    window = _filled(s, replace(cmd.update, dtype=BOOL), b"\1")
+    inside = _updated(s, mask, _filled(s, mask, b"\0"), window, starts)
+    text = (
+        f"stablehlo.select {inside.name}, {spread.name}, {src.name} : "
+        f"{inside.type}, {src.type}"
+    )
+    s.write(cmd.dst, s.e.op(text, src.dtype, src.shape))
+
+
+def _filled(s: State, like: View, raw: bytes) -> Val:
+    value = s.e.constant(like.dtype, (), raw)
+    return s.e.full(value.standing_for(like.shape))
+
+
+def _updated(s: State, dst: View, src: Val, update: Val, starts: Sequence[Val]) -> Val:
+    names, types = _listed([src, update, *starts])
     text = f"stablehlo.dynamic_update_slice {names} : ({types}) -> "
-    s.write(cmd.dst, _made(s.e, text, cmd.dst))
+    return _made(s.e, text, dst)
 
 
 def _starts(s: State, starts: Sequence[View]) -> list[Val]:

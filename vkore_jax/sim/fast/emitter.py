@@ -313,6 +313,13 @@ class Emitter:
         )
         return self._moved(out, "reverse", v, tuple(axes))
 
+    def origin(self, v: Val) -> str:
+        """Return the name of the value that this one shows in another arrangement."""
+        name = v.name
+        while (move := self._moves.get(name)) is not None:
+            name = move[1].name
+        return name
+
     def _moved(self, out: Val, kind: str, source: Val, argument: Any) -> Val:
         if source.name in self._bf16:
             self._bf16.add(out.name)

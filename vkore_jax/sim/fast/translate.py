@@ -59,6 +59,7 @@ def run(s: State, block: Block) -> None:
         except VkoreError as error:
             where = s.program.locations[located.loc]
             raise error.with_context(f"in {located.cmd.MNEMONIC} for {where}") from None
+        s.note(located.cmd)
     s.e.owner = outer
 
 

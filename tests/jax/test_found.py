@@ -1,0 +1,63 @@
+"""What the search for random programs found, each in its smallest form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from tests.jax import harness
+from tests.lowering.artifacts import artifact
+from vkore_jax import lowering
+from vkore_jax.chips import TINY
+from vkore_jax.sim import golden
+
+X = np.arange(15, dtype=np.int32).reshape(3, 5)
+AT = np.int32(8)
+
+
+def repeated_batch(x: jax.Array, i: jax.Array) -> jax.Array:
+    """Both operands of a batched product repeat along the batch axis."""
+    a, b = (jnp.broadcast_to(x[n : n + 1], (4, 5)) for n in (0, 1))
+    return jnp.einsum("bi,bj->bij", a, b)
+
+
+def update_reads_target(x: jax.Array, i: jax.Array) -> jax.Array:
+    """XLA:CPU writes over what the update still has to read."""
+    flat = x.reshape(15)
+    return lax.dynamic_update_slice(flat, flat[:10] * 3, [i])
+
+
+def update_in_loop(x: jax.Array, i: jax.Array) -> jax.Array:
+    return lax.fori_loop(
+        0, 2, lambda j, c: update_reads_target(c, i - j).reshape(3, 5), x
+    )
+
+
+def update_turned(x: jax.Array, i: jax.Array) -> jax.Array:
+    column = x.reshape(3, 5, 1).transpose(0, 2, 1)
+    return lax.dynamic_update_slice(column, column[:2], [i, i, i])
+
+
+FOUND: list[Callable[..., Any]] = [
+    repeated_batch,
+    update_reads_target,
+    update_in_loop,
+    update_turned,
+]
+
+
+@pytest.mark.parametrize("f", FOUND, ids=lambda f: f.__name__)
+def test_found(f: Callable[..., Any]) -> None:
+    """Both engines agree with the CPU, its fusion off: see `harness.CHEAP`."""
+    want = jax.tree.leaves(harness.on_cpu(f, [X, AT]))
+    on_chip = jax.jit(f)(*(jax.device_put(v, harness.VKORE) for v in (X, AT)))
+    program = lowering.compile(artifact(f, X, AT, keep_unused=True), TINY)
+    for have in (jax.tree.leaves(on_chip), golden.run(program.encoded, [X, AT])):
+        for h, w in zip(have, want, strict=True):
+            np.testing.assert_array_equal(np.asarray(h), w)

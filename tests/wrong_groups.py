@@ -22,6 +22,7 @@ from vkore_jax.isa import (
     ReduceKind,
     Store,
     Strategy,
+    Transpose,
     Vec,
 )
 
@@ -172,6 +173,20 @@ def reduction_kind(b: ProgramBuilder) -> None:
 def argmax_index_type(b: ProgramBuilder) -> None:
     g = b.group([])
     g.reduce(g.load(b.arg(F32, (4, 8))), ReduceKind.ARGMAX, (1,), index=F32)
+
+
+@wrong(InvalidProgram, "must be f32[8, 4] cut by (255, 255)")
+def transpose_shape(b: ProgramBuilder) -> None:
+    g = b.group([])
+    x, out = g.load(b.arg(F32, (4, 8))), g.tile(F32, (4, 8))
+    g.stages.append(Transpose(x, out, Phase.BODY))
+
+
+@wrong(InvalidProgram, "a tile of rank >= 2 can be turned")
+def transpose_rank(b: ProgramBuilder) -> None:
+    g = b.group([])
+    x, out = g.load(b.arg(F32, (4,))), g.tile(F32, (4,))
+    g.stages.append(Transpose(x, out, Phase.BODY))
 
 
 @wrong(InvalidProgram, "do not broadcast to")

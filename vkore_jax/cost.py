@@ -56,6 +56,7 @@ from vkore_jax.isa import (
     Store,
     Strategy,
     Tile,
+    Transpose,
     Unit,
     Vec,
     View,
@@ -84,6 +85,7 @@ class Work:
         macs: multiply-accumulates of the systolic array.
         vector_ops: lane-cycles of the vector unit.
         core_ops: element operations of the control core.
+        turned: bytes that the layout engine moves within the scratchpad.
     """
 
     unit: Unit
@@ -92,6 +94,7 @@ class Work:
     macs: int = 0
     vector_ops: int = 0
     core_ops: int = 0
+    turned: int = 0
 
 
 CommandRule = Callable[[Any], Work]
@@ -147,6 +150,12 @@ def reduce_work(group: Group, stage: Reduce) -> Work:
         # maximum, difference, exponential and sum of every element
         each *= 3 + MICRO_OPS["exp"].cycles
     return Work(unit=Unit.VPU, vector_ops=math.prod(tile.shape) * each)
+
+
+@STAGE_WORK.rule(Transpose)
+def transpose_work(group: Group, stage: Transpose) -> Work:
+    tile = group.tiles[stage.src]
+    return Work(unit=Unit.LAYOUT, turned=math.prod(tile.shape) * tile.dtype.itemsize)
 
 
 STAGE_WORK.complete()
@@ -337,6 +346,9 @@ def works(command: Any) -> Iterator[tuple[str, Work]]:
 # --------------------------------------------------------------------- static accounts
 
 
+_QUANTITIES = ("bytes_in", "bytes_out", "macs", "vector_ops", "core_ops", "turned")
+
+
 @dataclass
 class UnitAccount:
     """What one unit did; `commands` counts a group's stages, each once per group."""
@@ -347,6 +359,7 @@ class UnitAccount:
     macs: int = 0
     vector_ops: int = 0
     core_ops: int = 0
+    turned: int = 0
 
     def add(self, other: UnitAccount, times: int = 1) -> None:
         """Add another account a number of times."""
@@ -379,7 +392,7 @@ class Account:
         """Add the work of one command or stage."""
         unit = self.units[work.unit]
         unit.commands += times
-        for name in ("bytes_in", "bytes_out", "macs", "vector_ops", "core_ops"):
+        for name in _QUANTITIES:
             setattr(unit, name, getattr(unit, name) + times * getattr(work, name))
         self.mnemonics[mnemonic] += times
 

@@ -41,6 +41,7 @@ from vkore_jax.isa import (
     Store,
     Strategy,
     Tile,
+    Transpose,
     Vec,
     View,
 )
@@ -226,6 +227,16 @@ class GroupBuilder:
             outs.append(self.tile(index, shape, cut))
         self.stages.append(Reduce(src, tuple(outs), kind, tuple(axes), phase))
         return outs[0] if len(outs) == 1 else tuple(outs)
+
+    def transpose(
+        self, src: int, *, phase: Phase = Phase.BODY, at: int | None = None
+    ) -> int:
+        """Exchange the last two axes of a tile."""
+        tile = self.tiles[src]
+        shape, axes = ((*x[:-2], x[-1], x[-2]) for x in (tile.shape, tile.axes))
+        out = self.tile(tile.dtype, shape, axes, at=at)
+        self.stages.append(Transpose(src, out, phase))
+        return out
 
     def command(self) -> Group:
         """Return the finished command."""

@@ -225,6 +225,26 @@ def _attention_oracle(q: Any, k: Any, v: Any) -> list[np.ndarray]:
     return [(o / e.astype(np.float64).sum(2, keepdims=True)).astype(np.float32)]
 
 
+def _turned(chip: Chip) -> Program:
+    """x x^T and, over blocks of rows that K walks, relu(x)^T x: turned on the chip."""
+    b = ProgramBuilder(chip)
+    x = b.arg(F32, (2, 10, 6))
+    g = b.group([(2, 1), (10, 4)], 1)
+    rows = g.load(x, (0, 1, None), slots=2)
+    whole = g.load(x, (0, None, None))
+    g.store(b.result(F32, (2, 10, 10)), g.gemm(rows, g.transpose(whole)))
+    m = micro(F32).imm(F32, 0.0).op("max", 0, 1)
+    kept = g.vec(m.out(), [rows])
+    g.store(b.result(F32, (2, 6, 6)), g.gemm(g.transpose(kept), rows), TAIL)
+    return b.build()
+
+
+def _turned_oracle(x: np.ndarray) -> list[np.ndarray]:
+    product = gemm_reference(Strategy.BF16X1, F32)
+    t = x.swapaxes(1, 2)
+    return [product(x, t)[0], product(np.maximum(t, 0), x)[0]]
+
+
 # --------------------------------------------------------------------------- reductions
 
 
@@ -488,6 +508,13 @@ def _cases() -> list[SimCase]:
             [(F32, (2, 10, 8)), (F32, (2, 8, 12)), (F32, (2, 12, 8))],
             _attention_oracle,
             Tolerance(Bound.ULP, ulps=2.0**15, magnitude=2.0),
+        ),
+        (
+            "turned",
+            _turned,
+            [(F32, (2, 10, 6))],
+            _turned_oracle,
+            accumulate(10, 40.0),
         ),
         (
             "broadcast-views",

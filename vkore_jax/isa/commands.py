@@ -282,6 +282,19 @@ class Reduce(Stage):
     phase: Phase = f(Enum(Phase), "body or tail")
 
 
+@stage(0x06, Unit.LAYOUT)
+class Transpose(Stage):
+    """out[..., j, i] = src[..., i, j]: the layout engine turns a block on the chip.
+
+    For a product whose operand was made, or is also read, the other way round; what
+    several groups read transposed is better copied once in DRAM (COPY).
+    """
+
+    src: int = f(U16, "source tile")
+    out: int = f(U16, "result tile")
+    phase: Phase = f(Enum(Phase), "body or tail")
+
+
 @command(0x0010, Unit.CORE)
 class Group(Command):
     """Run stages over the blocks of a grid, intermediates in the scratchpad only.

@@ -44,7 +44,8 @@ def compile(artifact: Any, chip: Chip, options: Options = DEFAULT) -> Program:
 
     if isinstance(artifact, bytes):
         artifact = read_module(artifact)
-    return compile_module(import_module(artifact, chip), chip, options)
+    module = import_module(artifact, chip, kernels=options.kernels)
+    return compile_module(module, chip, options)
 
 
 def compile_module(
@@ -62,6 +63,6 @@ def compile_module(
     module = checked(layout(module), "layout")
     views = Views.of(module.graph)
     module = checked(fuse(module, chip, options, views), "fuse", views)
-    module = tile(module, chip, views, lambda g: split(g, views))
+    module = tile(module, chip, views, lambda g: split(g, chip, views))
     allocation = allocate(module, chip, views)
     return emit(module, chip, views, allocation)

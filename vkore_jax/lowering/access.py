@@ -42,6 +42,16 @@ class Access:
                 return stride == 1
         return True
 
+    def swapped(self) -> Access:
+        """Return the read with the last two axes exchanged."""
+        shape, strides = self.shape, self.strides
+        return Access(
+            self.value,
+            self.offset,
+            (*shape[:-2], shape[-1], shape[-2]),
+            (*strides[:-2], strides[-1], strides[-2]),
+        )
+
     def core(self) -> Access:
         """Return the read without its repeats: axes of stride 0 get extent 1."""
         if all(s for e, s in zip(self.shape, self.strides) if e != 1):

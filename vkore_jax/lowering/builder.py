@@ -6,7 +6,8 @@ of views and the placement of loop-invariant nodes.  It knows nothing of StableH
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -99,12 +100,22 @@ class Builder:
         self.nodes: list[Node] = []
         self.parent = parent
         self.loop = loop
+        self.scope: ir.Scope | None = None
         self.root: Builder = parent.root if parent else self
         self.shared: _Shared = parent.shared if parent else _Shared()
         self._moves: dict[Layout, Value] = {}
         self._splats: dict[Any, Value] = {}
 
     # ------------------------------------------------------------------ graphs
+
+    @contextmanager
+    def scoped(self, name: str) -> Iterator[None]:
+        """Ask that the arithmetic emitted meanwhile becomes one group."""
+        outer, self.scope = self.scope, ir.Scope(name)
+        try:
+            yield
+        finally:
+            self.scope = outer
 
     def child(self, loop: bool = False) -> Builder:
         """Return a builder of a nested graph.
@@ -162,6 +173,8 @@ class Builder:
         if not acts and all(0 in shape for _, shape in types):
             return tuple(self.empty(d, s) for d, s in types)
         results = tuple(Value(d, s) for d, s in types)
+        if cls in (ir.Vec, ir.Gemm, ir.Reduce):
+            fields["scope"] = self.scope
         node = cls(operands=tuple(operands), results=results, loc=self.loc, **fields)
         home = self._home(node)
         home.nodes.append(node)
@@ -178,7 +191,7 @@ class Builder:
         broadcast alive over a whole loop costs more than repeating it.
         """
         at: Builder = self
-        if not node.operands or not self.loop:
+        if not node.operands or not self.loop or node.scope is not None:
             return at
         if node.graphs or isinstance(node, ir.HostCall):
             return at
@@ -262,7 +275,9 @@ class Builder:
                 return at._splats[key]
             at = at.parent
         program = element_program("imm", dtype, element, ())
+        scope, self.scope = self.scope, None
         (value,) = self.emit(ir.Vec, (), ((dtype, shape),), program=program)
+        self.scope = scope
         self.shared.splats[value] = element
         self._splats[key] = value
         return value

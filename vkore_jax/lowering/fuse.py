@@ -30,6 +30,7 @@ from vkore_jax.lowering.ir import (
     Move,
     Node,
     Reduce,
+    Scope,
     Value,
     Vec,
     While,
@@ -90,7 +91,7 @@ def _rewrite(
 
 
 def group_of(
-    members: Sequence[Node], space: Space, views: Views, results: Iterable[Value]
+    members: Sequence[Node], space: Space | None, views: Views, results: Iterable[Value]
 ) -> FusedGroup:
     """Return a group; its operands are what its members read from DRAM."""
     inside = {v for n in members for v in n.results}
@@ -124,6 +125,7 @@ class _Item:
         "outs",
         "preds",
         "rank",
+        "scoped",
         "space",
     )
 
@@ -133,6 +135,8 @@ class _Item:
         """Order of the member that decides when the item runs."""
         self.members: list[Node] = []
         self.space = space
+        self.scoped = False
+        """A scope of an import rule: no node joins that is not of it."""
         self.preds: set[_Item] = set()
         self.followers: set[_Item] = set()
         """Whose `preds` hold this item."""
@@ -179,10 +183,17 @@ class _BlockSize:
 
 class _Fuser:
     def __init__(
-        self, chip: Chip, views: Views, uses: Counter[Value], enabled: bool
+        self,
+        chip: Chip,
+        views: Views,
+        uses: Counter[Value],
+        enabled: bool,
+        scopes: bool = True,
     ) -> None:
         self.chip, self.views, self.uses = chip, views, uses
         self.enabled = enabled
+        self.heed = scopes and enabled
+        self.scopes: dict[Scope, _Item] = {}
         self.items: dict[_Item, None] = {}
         self.item_of: dict[Value, _Item] = {}
         self.order = 0
@@ -194,6 +205,9 @@ class _Fuser:
         self.order += 1
         reads = self._reads(node)
         preds = {self.item_of[r] for r in reads if r in self.item_of}
+        if self.heed and node.scope is not None:
+            self._join_scope(node, node.scope, preds)
+            return
         fusible = isinstance(node, Vec | Reduce | Gemm)
         home = self._home(node, preds) if fusible and self.enabled else None
         if home is None:
@@ -217,14 +231,27 @@ class _Fuser:
         for value in node.results:
             self.item_of[value] = home
 
+    def _join_scope(self, node: Node, scope: Scope, preds: set[_Item]) -> None:
+        """Add a node to the group of its scope, or begin it (again, in a tangle)."""
+        item = self.scopes.get(scope)
+        if item is None or self._reaches(item, preds - {item}):
+            item = self.scopes[scope] = _Item(self.order, None)
+            item.scoped = True
+            self.items[item] = None
+        self._append(item, node)
+        self._wait(item, preds)
+        item.lead = self.order
+        for value in node.results:
+            self.item_of[value] = item
+
     def _append(self, item: _Item, node: Node) -> None:
         item.members.append(node)
         item.last = self.order
-        if item.space is None:
+        if item.space is None and not item.scoped:
             return
         for value in node.operands:
             root = self.views.root(value)
-            if root in item.space.regions:
+            if self.item_of.get(root) is item:
                 item.inside[root] += 1
                 if item.inside[root] == self.uses[root]:
                     item.outs.discard(root)
@@ -498,7 +525,7 @@ class _Fuser:
         return keys
 
     def _made(self, item: _Item) -> Node:
-        if item.space is None:
+        if item.space is None and not item.scoped:
             return item.members[0]
         members = in_order(item.members, self.views)
         results = [v for m in members for v in m.results if v in item.outs]
@@ -545,8 +572,42 @@ def _has_effect(node: Node) -> bool:
     return any(_has_effect(n) for g in node.graphs for n in g.nodes)
 
 
-def split(group: FusedGroup, views: Views) -> Sequence[FusedGroup]:
-    """Cut a group that does not fit in two; nothing when it has one member."""
+def _with_copies(members: Sequence[Node], views: Views) -> list[Node]:
+    """Have the layout engine turn in DRAM what the group would have on the chip."""
+    made: dict[Value, Value] = {}
+    out: list[Node] = []
+    for node in members:
+        operands = list(node.operands)
+        for i, value in enumerate(operands):
+            if isinstance(node, Gemm) and not views[value].core().has_contiguous_rows:
+                if value not in made:
+                    made[value] = Value(value.dtype, value.shape)
+                    copy = Direct(
+                        operands=(value,),
+                        results=(made[value],),
+                        loc=node.loc,
+                        command=isa.Copy,
+                    )
+                    out.append(copy)
+                operands[i] = made[value]
+        out.append(dataclasses.replace(node, operands=tuple(operands)))
+    return out
+
+
+def split(group: FusedGroup, chip: Chip, views: Views) -> Sequence[Node]:
+    """Cut a group that does not fit in two; nothing when it has one member.
+
+    The members of a scope are fused anew, as if there had been no hint.
+    """
+    if group.space is None:
+        members = _with_copies(group.members, views)
+        uses: Counter[Value] = Counter(group.results)
+        for node in members:
+            uses.update(views.root(v) for v in node.operands)
+        fuser = _Fuser(chip, views, uses, True, scopes=False)
+        for node in members:
+            fuser.add(node)
+        return fuser.ordered()
     if len(group.members) < 2:
         return ()
     half = len(group.members) // 2

@@ -69,26 +69,31 @@ TOKEN = TensorType(dtypes.BOOL, ())
 ISSUES = "this is a gap of vkore_jax: please report it with this message"
 
 
-def import_artifact(artifact: bytes, chip: Chip, rules: RuleSet = RULES) -> ir.Module:
+def import_artifact(
+    artifact: bytes, chip: Chip, rules: RuleSet = RULES, kernels: bool = True
+) -> ir.Module:
     """Lower a program to tensor IR.
 
     Args:
         artifact: StableHLO portable artifact, MLIR bytecode or MLIR text.
         chip: the profile whose precision table and array types apply.
         rules: the rules to lower by.
+        kernels: lower composites by rules of their own where there are any.
 
     Raises:
         InvalidArgument: the bytes are not such a module, or it is malformed.
         UnsupportedOp: the program asks for what the chip cannot do.
         NotYetImplemented: the compiler does not do it yet.
     """
-    return import_module(read_module(artifact), chip, rules)
+    return import_module(read_module(artifact), chip, rules, kernels)
 
 
-def import_module(module: Any, chip: Chip, rules: RuleSet = RULES) -> ir.Module:
+def import_module(
+    module: Any, chip: Chip, rules: RuleSet = RULES, kernels: bool = True
+) -> ir.Module:
     """Lower a parsed module (see `import_artifact`)."""
     with module.context:
-        return _Walk(module, chip, rules).run()
+        return _Walk(module, chip, rules, kernels).run()
 
 
 class _Frame:
@@ -133,10 +138,12 @@ class _Region:
 class _Walk:
     """The import of one module."""
 
-    def __init__(self, module: Any, chip: Chip, rules: RuleSet) -> None:
+    def __init__(self, module: Any, chip: Chip, rules: RuleSet, kernels: bool) -> None:
         self.module = module
         self.chip = chip
         self.rules = rules
+        self.kernels = kernels
+        self.dots: dict[str, Any] = {}
         self.types: dict[Any, TensorType] = {}
         self.locations = Locations()
         self.functions: dict[str, Any] = {}
@@ -227,7 +234,7 @@ class _Walk:
                 ops, frame, call = stack.pop()
                 frame.values.update(zip(call.results, values))
                 continue
-            callee = self._callee(op, name)
+            callee = self._callee(op, name, frame)
             if callee is not None:
                 target, inner = self._enter(callee, op, name, frame)
                 stack.append((ops, frame, op))
@@ -237,13 +244,42 @@ class _Walk:
             self._apply(b, op, name, frame)
         raise InvalidArgument("a block of the module has no terminator")
 
-    def _callee(self, op: Any, name: str) -> str | None:
+    def _callee(self, op: Any, name: str, frame: _Frame) -> str | None:
         if name in CALLS:
             return str(op.attributes["callee"].value)
         if name != "stablehlo.composite":
             return None
-        known = composites.PREFIX + op.attributes["name"].value in self.rules
-        return None if known else str(op.attributes["decomposition"].value)
+        attributes = op.attributes
+        what = str(attributes["name"].value)
+        version = int(attributes["version"].value) if "version" in attributes else 0
+        shapes = [frame.values[v].shape for v in op.operands]
+        known = composites.PREFIX + what in self.rules
+        if known and composites.is_lowered(what, version, shapes, self.kernels):
+            return None
+        return str(attributes["decomposition"].value)
+
+    def _dot(self, callee: str) -> Any:
+        """Return the first matrix product of a function, in what it calls too."""
+        if callee not in self.dots:
+            self.dots[callee] = None
+            found = self._first_dot(self.functions[callee].regions)
+            self.dots[callee] = found
+        return self.dots[callee]
+
+    def _first_dot(self, regions: Any) -> Any:
+        for region in regions:
+            for block in region.blocks:
+                for view in block.operations:
+                    op = view.operation
+                    found = None
+                    if op.name == "stablehlo.dot_general":
+                        return op
+                    if op.name in CALLS:
+                        found = self._dot(str(op.attributes["callee"].value))
+                    found = found or self._first_dot(op.regions)
+                    if found is not None:
+                        return found
+        return None
 
     def _enter(
         self, callee: str, op: Any, name: str, frame: _Frame
@@ -274,7 +310,11 @@ class _Walk:
                 values[results[0]] = b.constant(data, types[0].dtype)
                 return
             regions = tuple(_Region(self, frame, r) for r in mlir_op.regions)
-            op = Op(mlir_op, name, operands, types, regions, loc.op)
+            dot = None
+            if name == "stablehlo.composite":
+                inner = self._dot(str(mlir_op.attributes["decomposition"].value))
+                dot = Op(inner, inner.name, (), ()) if inner is not None else None
+            op = Op(mlir_op, name, operands, types, regions, loc.op, dot)
             made = self._rule(op).apply(b, op)
             outs = made if isinstance(made, tuple) else (made,)
             found = tuple((v.dtype, v.shape) for v in outs)

@@ -50,6 +50,17 @@ class Value:
         return f"{self.dtype.short}{list(self.shape)}"
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Scope:
+    """A hint of an import rule: these nodes belong into one group.
+
+    Compared by identity.  Nodes of a scope are not shared with others, so that what is
+    cheap to compute again (the scores of an attention) is not kept in DRAM instead.
+    """
+
+    name: str
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Node:
     """Base of the nodes: operands in, results out, where it came from."""
@@ -57,6 +68,8 @@ class Node:
     operands: tuple[Value, ...] = ()
     results: tuple[Value, ...]
     loc: Location
+    scope: Scope | None = None
+    """Of Vec, Gemm and Reduce nodes only."""
 
     @property
     def result(self) -> Value:
@@ -208,6 +221,7 @@ def _lines(graph: Graph, names: dict[Value, str], indent: str) -> list[str]:
     lines = [f"{indent}params " + ", ".join(f"{name(v)}: {v}" for v in graph.params)]
     for node in graph.nodes:
         skip = {"operands", "results", "loc", "cond", "body", "branches", "data"}
+        skip.add("scope")
         attrs = {
             k: v for k, v in vars(node).items() if k not in skip and v not in ((), {})
         }

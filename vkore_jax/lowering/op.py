@@ -69,9 +69,11 @@ class Op:
         types: result types; a token is an ``i1[]``.
         regions: lowerable regions.
         name_path: JAX's name path (``jit(f)/add``), empty when unknown.
+        dot: of a composite: a matrix product in its decomposition, whose precision is
+            the composite's.
     """
 
-    __slots__ = ("_mlir", "name", "name_path", "operands", "regions", "types")
+    __slots__ = ("_mlir", "dot", "name", "name_path", "operands", "regions", "types")
 
     def __init__(
         self,
@@ -81,8 +83,10 @@ class Op:
         types: tuple[TensorType, ...],
         regions: tuple[Region, ...] = (),
         name_path: str = "",
+        dot: Op | None = None,
     ) -> None:
         self._mlir = mlir
+        self.dot = dot
         self.name = name
         self.operands = operands
         self.types = types
@@ -154,6 +158,13 @@ class Op:
         """Fields of a structured attribute, as ints, strings and tuples of ints."""
         attrs = self._mlir.attributes
         return parse_fields(str(attrs[name])) if name in attrs else {}
+
+    def params(self) -> dict[str, Any]:
+        """Parameters of a composite: bool, int, float or str by name."""
+        attrs = self._mlir.attributes
+        if "composite_attributes" not in attrs:
+            return {}
+        return {a.name: a.attr.value for a in attrs["composite_attributes"]}
 
     def source(self, name: str) -> str:
         """MLIR text of an attribute, empty when absent."""

@@ -16,10 +16,11 @@ class FusedGroup(Node):
 
     `members` are in dependency order; `operands` and `results` are the values that
     come from and go to DRAM.  Members read other members' results through moves too.
+    Without a space the group is a scope of an import rule: see `scoped`.
     """
 
     members: tuple[Node, ...]
-    space: Space
+    space: Space | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -263,14 +263,15 @@ def _key(node: Node) -> Key | None:
     if isinstance(node, Vec):
         shape = node.results[0].shape
         # Without operands or iota the shape is all that tells two programs apart.
-        return ("vec", node.program, node.operands, shape)
+        return ("vec", node.program, node.operands, shape, node.scope)
     if isinstance(node, Move):
         return ("move", node.operands, node.offset, node.strides, node.result.shape)
     if isinstance(node, Gemm):
-        return ("gemm", node.operands, node.strategy, node.result.dtype)
+        dtype = node.result.dtype
+        return ("gemm", node.operands, node.strategy, dtype, node.scope)
     if isinstance(node, Reduce):
         types = tuple(v.dtype for v in node.results)
-        return ("reduce", node.operands, node.kind, node.axes, types)
+        return ("reduce", node.operands, node.kind, node.axes, types, node.scope)
     if isinstance(node, Const):
         data = np.ascontiguousarray(node.data)
         if data.nbytes > 1 << 16:
@@ -318,7 +319,11 @@ def _first(node: Reduce) -> Vec:
         outs.append(build.imm(index.dtype, bytes(index.dtype.itemsize)))
     program, _ = build.finish(outs)
     return Vec(
-        operands=node.operands, results=node.results, loc=node.loc, program=program
+        operands=node.operands,
+        results=node.results,
+        loc=node.loc,
+        program=program,
+        scope=node.scope,
     )
 
 

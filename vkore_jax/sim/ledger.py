@@ -21,7 +21,10 @@ from vkore_jax.program import Program
 _PENDING = 64
 """Unread counters of executions before the older ones are added up."""
 
-_COLUMNS = ("commands", "bytes_in", "bytes_out", "macs", "vector_ops", "core_ops")
+_COLUMNS = (
+    *("commands", "bytes_in", "bytes_out", "macs", "vector_ops", "core_ops"),
+    "turned",
+)
 
 
 @dataclass

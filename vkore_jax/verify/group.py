@@ -25,6 +25,7 @@ from vkore_jax.isa import (
     Store,
     Strategy,
     Tile,
+    Transpose,
     Vec,
 )
 from vkore_jax.isa.micro import MICRO_OPS
@@ -409,6 +410,19 @@ def _reduce(g: GroupCheck, s: Reduce) -> None:
         pair = {ReduceKind.LOGSUMEXP: size, **dict.fromkeys(_ARGS, 8)}
         g.hold(s.outs[0], size + pair.get(s.kind, 0))
         g.held.update(s.outs)
+
+
+@STAGE_RULES.rule(Transpose)
+def _transpose(g: GroupCheck, s: Transpose) -> None:
+    src, out = g.read(s.src), g.write(s.out)
+    if len(src.shape) < 2:
+        raise InvalidProgram(f"a tile of rank >= 2 can be turned, found {src.shape}")
+    wanted = [(*x[:-2], x[-1], x[-2]) for x in (src.shape, src.axes)]
+    if [out.shape, out.axes] != wanted or out.dtype is not src.dtype:
+        raise InvalidProgram(
+            f"tile {s.out} must be {src.dtype}{list(wanted[0])} cut by {wanted[1]}, "
+            f"found {out.dtype}{list(out.shape)} cut by {out.axes}"
+        )
 
 
 def _check_reduce_types(s: Reduce, src: Tile, outs: Sequence[Tile]) -> None:

@@ -101,6 +101,8 @@ class _Layout:
             if not access.core().has_contiguous_rows:
                 self._copy_core(value, access)
         elif isinstance(node, Gemm):
+            if node.scope is not None and turned_rows(access):
+                return  # the group turns its block on the chip
             if _rows_repeat(access):
                 self._demand_copy(value)
             elif not access.core().has_contiguous_rows:
@@ -289,6 +291,11 @@ def _takes(node: Node, access: Access) -> bool:
     if isinstance(node, Direct) and node.command is isa.Conv:
         return access.has_contiguous_rows
     return access.is_dense
+
+
+def turned_rows(access: Access) -> bool:
+    """True when a matrix operand has contiguous rows once its axes are exchanged."""
+    return not _rows_repeat(access) and access.swapped().core().has_contiguous_rows
 
 
 def _rows_repeat(access: Access) -> bool:

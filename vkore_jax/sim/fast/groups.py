@@ -19,6 +19,7 @@ from vkore_jax.isa import (
     ReduceKind,
     Store,
     Tile,
+    Transpose,
     Vec,
 )
 from vkore_jax.isa.rules import Rules
@@ -95,6 +96,14 @@ def reduce(s: State, group: Group, tiles: Tiles, stage: Reduce) -> None:
         made = [s.e.convert(made[0], group.tiles[stage.outs[0]].dtype)]
     for number, val in zip(stage.outs, made):
         _set(tiles, number, group.tiles[number], val.standing_for(kept))
+
+
+@RULES.rule(Transpose)
+def transpose(s: State, group: Group, tiles: Tiles, stage: Transpose) -> None:
+    v = _tile(tiles, stage.src)
+    rank = len(v.logical)
+    made = s.e.transpose(v, (*range(rank - 2), rank - 1, rank - 2))
+    _set(tiles, stage.out, group.tiles[stage.out], made)
 
 
 def _reducible(e: Emitter, v: Val, axes: Shape) -> Val:

@@ -18,6 +18,7 @@ from vkore_jax.isa import (
     Reduce,
     Stage,
     Store,
+    Transpose,
     Vec,
 )
 from vkore_jax.isa.rules import Rules
@@ -156,6 +157,12 @@ def reduce(run: GroupRun, stage: Reduce) -> None:
             return
     for tile, value in zip(stage.outs, matrix.leave(stage.kind, part)):
         run.pad.write(tile, matrix.finish(value, run.group.tiles[tile].dtype))
+
+
+@STAGE_RULES.rule(Transpose)
+def transpose(run: GroupRun, stage: Transpose) -> None:
+    """Exchange the last two axes of a block."""
+    run.pad.write(stage.out, run.read(stage.src).swapaxes(-1, -2))
 
 
 STAGE_RULES.complete()

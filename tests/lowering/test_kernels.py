@@ -1,0 +1,181 @@
+"""Rules of the training kernels: groups of their own, on both engines and chips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.lowering.artifacts import artifact
+from vkore_jax import cost, isa, lowering, primitives
+from vkore_jax.chips import TINY, VK1, Chip
+from vkore_jax.lowering import Options, composites
+from vkore_jax.program import Program
+from vkore_jax.sim import fast, golden
+from vkore_jax.sim.contract import program_disagreement
+from vkore_jax.verify import verify
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.asarray(jnp.asarray(RNG.standard_normal(shape), dtype))
+
+
+def both(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """Return (arguments..., cotangent, rest...) -> value and gradients of the first."""
+
+    def run(*args: Any) -> Any:
+        first, ct, rest = args[:count], args[count], args[count + 1 :]
+        y, vjp = jax.vjp(lambda *some: function(*some, *rest), *first)
+        return y, vjp(ct)
+
+    return run
+
+
+def attention(*, mask: bool = False, **params: Any) -> Callable[..., Any]:
+    def call(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+        return primitives.attention(q, k, v, *rest, **params)
+
+    return both(call, 3)
+
+
+def heads(
+    t: int, s: int, h: int, g: int, d: int, e: int, lead: Sequence[int] = (2,),
+    dtype: Any = np.float32,
+) -> list[np.ndarray]:  # fmt: skip
+    return [
+        normal(*lead, t, h, d, dtype=dtype),
+        normal(*lead, s, g, d, dtype=dtype),
+        normal(*lead, s, g, e, dtype=dtype),
+        normal(*lead, t, h, e, dtype=dtype),
+    ]
+
+
+def masks(*shape: int) -> np.ndarray:
+    mask = RNG.random(shape) > 0.3
+    mask[..., 3, :] = False  # a query that sees nothing
+    return mask
+
+
+def loss(bias: bool, **params: Any) -> Callable[..., Any]:
+    def call(x: Any, w: Any, *rest: Any) -> Any:
+        b, targets = rest if bias else (None, *rest)
+        return primitives.softmax_cross_entropy(x, w, targets, b, **params)
+
+    return both(call, 3 if bias else 2)
+
+
+def ids(count: int, vocab: int) -> np.ndarray:
+    found = RNG.integers(0, vocab, count).astype(np.int32)
+    found[1] = -1
+    return found
+
+
+def lookup(table: Any, ct: Any, words: Any) -> Any:
+    return both(lambda t: primitives.embedding(t, words, block=16), 1)(table, ct)
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    function: Callable[..., Any]
+    arguments: Sequence[np.ndarray]
+    groups: int
+    """Commands of the kernels, beside copies of the results and a gather."""
+    chips: tuple[Chip, ...] = (TINY, VK1)
+
+
+BF16 = jnp.bfloat16
+CASES = [
+    Case("attention", attention(), heads(13, 11, 2, 2, 8, 5), 2),
+    Case("attention-causal", attention(causal=True), heads(16, 16, 2, 2, 8, 8), 2),
+    Case("attention-gqa", attention(scale=1.0), heads(9, 7, 4, 2, 4, 4), 2),
+    Case("attention-mask", attention(mask=True),
+         [*heads(9, 7, 4, 2, 4, 3), masks(2, 1, 9, 7)], 2),
+    Case("attention-head-mask", attention(mask=True, causal=True),
+         [*heads(8, 8, 2, 1, 4, 4), masks(2, 2, 8, 8)], 2),
+    Case("attention-long", attention(causal=True), heads(300, 300, 1, 1, 4, 4, ()), 4,
+         (TINY,)),
+    Case("attention-bf16", attention(causal=True),
+         heads(40, 40, 4, 2, 8, 8, dtype=BF16), 3, (TINY,)),
+    Case("attention-vmap", jax.vmap(attention(causal=True), (0, 0, 0, 0)),
+         heads(8, 8, 2, 2, 4, 4, (3, 2)), 2),
+    Case("loss", loss(False, ignore_index=-1),
+         [normal(21, 12), normal(37, 12), normal(21), ids(21, 37)], 2),
+    Case("loss-columns", loss(True, ignore_index=-1, z_loss=0.01, vocab_axis=1),
+         [normal(21, 12), normal(12, 37), normal(37), normal(21), ids(21, 37)], 2),
+    Case("loss-many", loss(True, ignore_index=-1),
+         [normal(150, 24), normal(70, 24), normal(70), normal(150), ids(150, 70)], 3,
+         (TINY,)),
+    Case("loss-bf16", loss(False, ignore_index=-1),
+         [normal(20, 8, dtype=BF16), normal(33, 8, dtype=BF16), normal(20),
+          ids(20, 33)], 2),
+    Case("embedding", lookup, [normal(40, 6), normal(21, 6), ids(21, 44)], 2),
+]  # fmt: skip
+each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+
+
+def compiled(case: Case, chip: Chip, kernels: bool = True) -> Program:
+    options = Options(kernels=kernels, verify=True)
+    program = lowering.compile(artifact(case.function, *case.arguments), chip, options)
+    verify(program, chip)
+    return program
+
+
+def traffic(program: Program) -> int:
+    units = cost.account(program.block).static.units.values()
+    return sum(u.bytes_in + u.bytes_out for u in units)
+
+
+@each
+def test_engines_agree(case: Case) -> None:
+    for chip in case.chips:
+        program = compiled(case, chip)
+        a = golden.run(program.encoded, case.arguments)
+        b = fast.run(program.encoded, case.arguments)
+        for x, y in zip(a, b, strict=True):
+            assert program_disagreement(np.asarray(x), np.asarray(y)) is None, chip
+
+
+@each
+def test_against_the_decomposition(case: Case) -> None:
+    """The same numbers (but for other bf16 roundings), less traffic."""
+    kernel, plain = (compiled(case, VK1, kernels) for kernels in (True, False))
+    ours = fast.run(kernel.encoded, case.arguments)
+    theirs = fast.run(plain.encoded, case.arguments)
+    for x, y in zip(ours, theirs, strict=True):
+        x, y = np.asarray(x, "f4"), np.asarray(y, "f4")
+        scale = np.abs(y).max(initial=1e-3)
+        np.testing.assert_allclose(x / scale, y / scale, rtol=0, atol=1e-2)
+    assert traffic(kernel) < traffic(plain)
+
+
+@each
+def test_one_group(case: Case) -> None:
+    for chip in case.chips:
+        commands = [x.cmd for x in compiled(case, chip).block]
+        groups = [c for c in commands if isinstance(c, isa.Group)]
+        assert len(groups) == case.groups, chip
+        rest = {type(c) for c in commands if not isinstance(c, isa.Group)}
+        assert rest <= {isa.Copy, isa.Gather}
+
+
+def test_names() -> None:
+    assert set(composites.KERNELS) == {p.name for p in primitives.ALL}
+    assert composites.VERSION == primitives.VERSION
+
+
+def test_other_version() -> None:
+    case = CASES[0]
+    name = next(iter(composites.KERNELS))
+    assert not composites.is_lowered("vkore.attention", 2, [], True)
+    assert not composites.is_lowered(name, composites.VERSION, [], True)
+    shapes = [a.shape for a in case.arguments[:3]]
+    assert composites.is_lowered("vkore.attention", 1, shapes, True)
+    assert not composites.is_lowered("vkore.attention", 1, shapes, False)

@@ -1,0 +1,598 @@
+"""Groups that an import rule asks for: several products, intermediates on the chip.
+
+A scope's nodes know their axes by name only: two axes are one where an element of one
+tensor is read for an element of the other.  Unification finds them; a class of axes is
+an axis of the group, whether it is a batch, rows, columns, or what is contracted.  One
+contracted class may become the K axis, if nothing reads a partial sum too early: the
+vocabulary of a cross-entropy, the queries of an attention's gradient.  All others stay
+whole in a block, as the keys of an attention do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vkore_jax import isa
+from vkore_jax.chips import Chip
+from vkore_jax.isa import NO_AXIS, Phase, ReduceKind, View, row_major
+from vkore_jax.lowering.access import Access, Views
+from vkore_jax.lowering.blocking import Blocking, Blocks, Solution, place
+from vkore_jax.lowering.ir import Gemm, Node, Reduce, Shape, Value, Vec
+from vkore_jax.lowering.micro import MicroBuilder
+from vkore_jax.lowering.plan import FusedGroup
+from vkore_jax.lowering.stages import StagePlan, TileSpec
+
+Dim = tuple[Any, int]
+"""An axis of a tensor: its owner (a value, or a read of a node) and its position."""
+Dims = tuple[int | None, ...]
+"""Class of each axis of a tensor; None where it has one element."""
+
+
+class Unplaceable(Exception):
+    """The nodes of a scope do not share axes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Read:
+    """How a node reads an operand.
+
+    Attributes:
+        tile: what its tile presents.
+        shape: extents of that tile, without repeats.
+        dims: axes of the operand, as the node sees them.
+        turned: the node sees the tile with the last two axes exchanged.
+    """
+
+    tile: Access
+    shape: Shape
+    dims: list[Dim]
+    turned: bool
+
+    @property
+    def extents(self) -> Shape:
+        """Extents as the node sees them."""
+        if not self.turned:
+            return self.shape
+        return (*self.shape[:-2], self.shape[-1], self.shape[-2])
+
+
+def _elementwise(access: Access) -> bool:
+    """True when a whole tensor is read in place, repeated along axes that it lacks."""
+    root = access.value.shape
+    if access.offset or len(root) != len(access.shape):
+        return False
+    for extent, have, stride, step in zip(
+        access.shape, root, access.strides, row_major(root), strict=True
+    ):
+        repeats = extent == 1 or not stride
+        if have != (1 if repeats else extent) or not (repeats or stride == step):
+            return False
+    return True
+
+
+class Axes:
+    """Classes of axes of the members of a scope, by unification."""
+
+    def __init__(self, members: Sequence[Node], views: Views) -> None:
+        self.views = views
+        self.inner = {v for n in members for v in n.results}
+        self._parent: dict[Dim, Dim] = {}
+        self._extent: dict[Dim, int] = {}
+        for node in members:
+            self._unify(node)
+        self.number: dict[Dim, int] = {}
+        self.extents: list[int] = []
+        self.iterates: dict[Node, Dims] = {n: self._iterated(n) for n in members}
+
+    # ------------------------------------------------------------------ unification
+
+    def _find(self, dim: Dim) -> Dim:
+        while self._parent.setdefault(dim, dim) != dim:
+            self._parent[dim] = self._parent[self._parent[dim]]
+            dim = self._parent[dim]
+        return dim
+
+    def _join(self, a: Dim, b: Dim, extent: int) -> None:
+        if extent == 1:
+            return
+        a, b = self._find(a), self._find(b)
+        self._parent[b] = a
+        for dim in (a, b):
+            if self._extent.setdefault(dim, extent) != extent:
+                raise Unplaceable
+
+    def read(self, node: Node, index: int) -> Read:
+        """Return how a node reads an operand.
+
+        Raises:
+            Unplaceable: a member's result is read neither element by element nor, by a
+                product, the other way round.
+        """
+        access = self.views[node.operands[index]]
+        product = isinstance(node, Gemm)
+        if access.value not in self.inner:
+            turned = product and not access.core().has_contiguous_rows
+            tile = access.swapped() if turned else access
+            owner = (node, index)
+        else:
+            turned = product and not _elementwise(access)
+            tile = access.swapped() if turned else access
+            owner = access.value
+            if not _elementwise(tile):
+                raise Unplaceable
+        shape = tuple(e if s else 1 for e, s in zip(tile.shape, tile.strides))
+        dims = [(owner, i) for i in range(len(shape))]
+        if turned:
+            dims[-2:] = dims[-1], dims[-2]
+        return Read(tile, shape, dims, turned)
+
+    def _unify(self, node: Node) -> None:
+        reads = [self.read(node, i) for i in range(len(node.operands))]
+        if isinstance(node, Gemm):
+            lhs, rhs = reads
+            out, rank = node.result, len(node.result.shape)
+            self._join(lhs.dims[-1], rhs.dims[-2], lhs.extents[-1])
+            self._join((out, rank - 2), lhs.dims[-2], lhs.extents[-2])
+            self._join((out, rank - 1), rhs.dims[-1], rhs.extents[-1])
+            for side in reads:
+                for i in range(rank - 2):
+                    self._join((out, i), side.dims[i], side.extents[i])
+            return
+        if isinstance(node, Reduce):
+            (source,) = reads
+            for result in node.results:
+                for i, extent in enumerate(source.shape):
+                    if i not in node.axes:
+                        self._join(source.dims[i], (result, i), extent)
+            return
+        first = node.results[0]
+        for result in node.results[1:]:
+            for i, extent in enumerate(first.shape):
+                self._join((first, i), (result, i), extent)
+        for side in reads:
+            for i, extent in enumerate(side.shape):
+                self._join((first, i), side.dims[i], extent)
+
+    # ------------------------------------------------------------------ classes
+
+    def dims(self, value: Value) -> Dims:
+        """Return the class of each axis of a member's result."""
+        return self._classes([(value, i) for i in range(len(value.shape))], value.shape)
+
+    def read_dims(self, read: Read) -> Dims:
+        """Return the class of each axis of an operand, as its reader sees it."""
+        return self._classes(read.dims, read.extents)
+
+    def _classes(self, dims: Sequence[Dim], shape: Shape) -> Dims:
+        return tuple(
+            None if e == 1 else self._class(dim, e) for dim, e in zip(dims, shape)
+        )
+
+    def _class(self, dim: Dim, extent: int) -> int:
+        root = self._find(dim)
+        if root not in self.number:
+            self.number[root] = len(self.extents)
+            self.extents.append(extent)
+        return self.number[root]
+
+    def _iterated(self, node: Node) -> Dims:
+        """Return all axes over which a node works, the contracted one last."""
+        if isinstance(node, Gemm):
+            made = self.dims(node.result)
+            return (*made, self.read_dims(self.read(node, 0))[-1])
+        if isinstance(node, Reduce):
+            return self.read_dims(self.read(node, 0))
+        return self.dims(node.results[0])
+
+    def contracted(self, node: Node) -> set[int]:
+        """Return the classes that a node sums over."""
+        dims = self.iterates[node]
+        if isinstance(node, Gemm):
+            found = {dims[-1]}
+        elif isinstance(node, Reduce):
+            found = {dims[a] for a in node.axes}
+        else:
+            found = set()
+        return {d for d in found if d is not None}
+
+
+class ScopeBuilder:
+    """Lays the members of one scope out as stages.
+
+    Raises:
+        Unplaceable: they do not share axes.
+    """
+
+    def __init__(self, group: FusedGroup, views: Views) -> None:
+        self.group, self.views = group, views
+        self.axes = Axes(group.members, views)
+        self.producer = {v: n for n in group.members for v in n.results}
+        self.index = {v: i for i, v in enumerate((*group.operands, *group.results))}
+        self.stored = set(group.results)
+
+    def k_candidates(self) -> list[int]:
+        """Return the classes that may be the K axis, longest first."""
+        found: set[int] = set()
+        for node in self.group.members:
+            found |= self.axes.contracted(node)
+        good = [c for c in found if self._phases(c) is not None]
+        return sorted(good, key=lambda c: (-self.axes.extents[c], c))
+
+    def _inner(self, node: Node) -> list[Node]:
+        roots = (self.views.root(v) for v in node.operands)
+        return [self.producer[r] for r in roots if r in self.producer]
+
+    def _phases(self, k: int | None) -> dict[Node, Phase] | None:
+        """Return the phase of every member, None when `k` cannot be the K axis."""
+        members = self.group.members
+        if k is None:
+            return dict.fromkeys(members, Phase.BODY)
+        phases: dict[Node, Phase] = {}
+        needed: set[Node] = set()
+        for node in reversed(members):
+            body = node in needed or k in self.axes.iterates[node]
+            phases[node] = Phase.BODY if body else Phase.TAIL
+            if body:
+                needed.update(self._inner(node))
+        late: set[Node] = set()
+        for node in members:
+            if any(p in late for p in self._inner(node)):
+                late.add(node)
+                if phases[node] is Phase.BODY:
+                    return None
+            if k in self.axes.contracted(node):
+                late.add(node)
+        return phases
+
+    def _locked(self, k: int | None) -> set[int]:
+        """Return the classes that no block may cut.
+
+        Besides what is summed and what a stored tensor lacks, that is what a product
+        lacks: its blocks would be computed again for every block of such an axis.
+        """
+        locked: set[int] = set()
+        every = range(len(self.axes.extents))
+        for node in self.group.members:
+            locked |= self.axes.contracted(node)
+            if isinstance(node, Gemm):
+                locked |= set(every) - set(self.axes.iterates[node])
+            for value in node.results:
+                dims = self.axes.dims(value)
+                if value in self.stored:
+                    locked |= set(every) - set(dims)
+                locked |= {d for d in dims if d is not None and dims.count(d) > 1}
+        return locked - {k}
+
+    # ------------------------------------------------------------------ stages
+
+    def build(self, k: int | None) -> ScopePlan:
+        """Return the stages with the given class as K axis."""
+        phases = self._phases(k)
+        assert phases is not None
+        matrix = {
+            d
+            for n in self.group.members
+            if isinstance(n, Gemm)
+            for d in self.axes.iterates[n][-3:-1]
+            if d is not None
+        }
+        self.plan = ScopePlan(
+            self.axes.extents, 1, k, self._locked(k), matrix=frozenset(matrix)
+        )
+        self.tile_of: dict[Value, int] = {}
+        self.loaded: dict[Any, int] = {}
+        self.turned: dict[int, int] = {}
+        buckets = self._buckets(phases)
+        order = sorted(buckets)
+        home = {n: key for key in order for n in buckets[key]}
+        self.readers: dict[Value, set[Any]] = defaultdict(set)
+        for node in self.group.members:
+            for value in node.operands:
+                self.readers[self.views.root(value)].add(home[node])
+        for key in order:
+            nodes, phase = buckets[key], phases[buckets[key][0]]
+            if isinstance(nodes[0], Vec):
+                self._vec(nodes, phase, key)
+            elif isinstance(nodes[0], Gemm):
+                self._gemm(nodes[0], phase)
+            elif isinstance(nodes[0], Reduce):
+                self._reduce(nodes[0], phase)
+        self.plan.stages.sort(key=lambda s: s.phase)
+        return self.plan
+
+    def _buckets(self, phases: Mapping[Node, Phase]) -> dict[tuple[Any, ...], Any]:
+        """Return what becomes one stage: Vec nodes of one phase, level and shape."""
+        level = self._levels(phases)
+        buckets: dict[tuple[Any, ...], list[Node]] = {}
+        for i, node in enumerate(self.group.members):
+            key = (phases[node], level[node], 1, i)
+            if isinstance(node, Vec):
+                shape = node.results[0].shape
+                dims = tuple(-1 if d is None else d for d in self.axes.iterates[node])
+                key = (phases[node], level[node], 0, math.prod(shape), shape, dims)
+            buckets.setdefault(key, []).append(node)
+        return buckets
+
+    def _levels(self, phases: Mapping[Node, Phase]) -> dict[Node, int]:
+        """Return the number of contractions before each node.
+
+        Element code that only element code of its own shape reads (a causal mask) goes
+        where that is, so that it needs no tile.
+        """
+        level: dict[Node, int] = {}
+        readers: dict[Node, list[Node]] = defaultdict(list)
+        for node in self.group.members:
+            inner = self._inner(node)
+            level[node] = max(
+                (level[p] + (not isinstance(p, Vec)) for p in inner), default=0
+            )
+            for p in inner:
+                readers[p].append(node)
+        for node in reversed(self.group.members):
+            like = (phases[node], self.axes.iterates[node])
+            if (
+                isinstance(node, Vec)
+                and not self.stored.intersection(node.results)
+                and all(
+                    isinstance(r, Vec) and (phases[r], self.axes.iterates[r]) == like
+                    for r in readers[node]
+                )
+            ):
+                level[node] = min((level[r] for r in readers[node]), default=0)
+        return level
+
+    def _new_tile(self, spec: TileSpec) -> int:
+        self.plan.tiles.append(spec)
+        return len(self.plan.tiles) - 1
+
+    def _value_tile(self, value: Value, sums: int = 0, held: bool = False) -> int:
+        """Return the tile of a value that the group computes.
+
+        Args:
+            value: what it holds.
+            sums: bytes of an accumulator of one element; 0 when none is needed.
+            held: the accumulators keep it over the K steps.
+        """
+        if value not in self.tile_of:
+            axes = self._cut(self.axes.dims(value))
+            spec = TileSpec(
+                value.dtype, value.shape, axes, value in self.stored, bool(sums)
+            )
+            tile = self.tile_of[value] = self._new_tile(spec)
+            if sums:
+                self.plan.sums[tile] = (sums, held)
+        return self.tile_of[value]
+
+    def _cut(self, dims: Dims) -> Shape:
+        """Return the classes by which a block may be cut, NO_AXIS elsewhere."""
+        locked = self.plan.locked
+        return tuple(NO_AXIS if d is None or d in locked else d for d in dims)
+
+    def _operand(self, node: Node, index: int, phase: Phase) -> int:
+        """Return the tile of an operand; loads or turns it where that is needed."""
+        read = self.axes.read(node, index)
+        tile = self._source(read, phase)
+        if not read.turned:
+            return tile
+        if tile not in self.turned:
+            spec = self.plan.tiles[tile]
+            shape, axes = ((*x[:-2], x[-1], x[-2]) for x in (spec.shape, spec.axes))
+            made = self._new_tile(TileSpec(spec.dtype, shape, axes, False))
+            self.plan.stages.append(isa.Transpose(tile, made, phase))
+            self.turned[tile] = made
+        return self.turned[tile]
+
+    def _source(self, read: Read, phase: Phase) -> int:
+        value = read.tile.value
+        if value in self.producer:
+            return self._value_tile(value)
+        axes = self._cut(self.axes.read_dims(read))
+        if read.turned:
+            axes = (*axes[:-2], axes[-1], axes[-2])
+        shape = read.shape
+        strides = tuple(s if e > 1 else 0 for e, s in zip(shape, read.tile.strides))
+        key = (value, read.tile.offset, shape, strides, axes)
+        if key not in self.loaded:
+            tile = self._new_tile(TileSpec(value.dtype, shape, axes, True))
+            view = View(
+                self.index[value], value.dtype, read.tile.offset, shape, strides
+            )
+            self.plan.stages.append(isa.Load(tile, view, phase))
+            self.loaded[key] = tile
+        return self.loaded[key]
+
+    def _store(self, values: Sequence[Value], phase: Phase) -> None:
+        for value in values:
+            if value not in self.stored:
+                continue
+            tile, k = self.tile_of[value], self.plan.k
+            late = k is not None and k not in self.plan.tiles[tile].axes
+            view = View.dense(self.index[value], value.dtype, value.shape)
+            stage = isa.Store(view, tile, Phase.TAIL if late else phase)
+            self.plan.stages.append(stage)
+
+    def _held(self, node: Node) -> bool:
+        return self.plan.k in self.axes.contracted(node)
+
+    def _gemm(self, node: Gemm, phase: Phase) -> None:
+        lhs, rhs = (self._operand(node, i, phase) for i in (0, 1))
+        size = max(4, node.operands[0].dtype.itemsize)
+        out = self._value_tile(node.result, size, self._held(node))
+        self.plan.stages.append(isa.Gemm(lhs, rhs, out, node.strategy, phase))
+        self._store(node.results, phase)
+
+    def _reduce(self, node: Reduce, phase: Phase) -> None:
+        src = self._operand(node, 0, phase)
+        size = max(4, node.operands[0].dtype.itemsize)
+        if node.kind is ReduceKind.LOGSUMEXP:
+            size *= 2
+        elif len(node.results) > 1:
+            size += 8
+        held = self._held(node)
+        outs = tuple(
+            self._value_tile(v, size if i == 0 else 1, held)
+            for i, v in enumerate(node.results)
+        )
+        self.plan.stages.append(isa.Reduce(src, outs, node.kind, node.axes, phase))
+        self._store(node.results, phase)
+
+    def _vec(self, nodes: Sequence[Node], phase: Phase, here: tuple[Any, ...]) -> None:
+        """Join Vec nodes into one micro-program and append it."""
+        build = MicroBuilder()
+        ins: list[int] = []
+        of_tile: dict[int, int] = {}
+        register: dict[Value, int] = {}
+        for node in nodes:
+            assert isinstance(node, Vec)
+            regs: list[int] = []
+            for i, value in enumerate(node.operands):
+                root = self.views.root(value)
+                if root in register:
+                    regs.append(register[root])
+                    continue
+                tile = self._operand(node, i, phase)
+                if tile not in of_tile:
+                    of_tile[tile] = build.input(value.dtype)
+                    ins.append(tile)
+                regs.append(of_tile[tile])
+            made = build.inline(node.program, regs)
+            register.update(zip(node.results, made, strict=True))
+        outs = [v for v in register if v in self.stored or self.readers[v] - {here}]
+        program, kept = build.finish([register[v] for v in outs])
+        tiles = tuple(self._value_tile(v) for v in outs)
+        stage = isa.Vec(tuple(ins[i] for i in kept), tiles, program, phase)
+        self.plan.stages.append(stage)
+        self._store(outs, phase)
+
+
+@dataclasses.dataclass
+class ScopePlan(StagePlan):
+    """A stage plan whose axes are classes; `k` is one of them.
+
+    Attributes:
+        matrix: classes of rows and columns of products.
+        sums: tiles that leave the accumulators: bytes of an element there, and whether
+            they stay over the K steps.
+    """
+
+    matrix: frozenset[int] = frozenset()
+    sums: dict[int, tuple[int, bool]] = dataclasses.field(default_factory=dict)
+
+    def key(self) -> Any:
+        """Return what decides the schedule: plans of equal key share it."""
+        stages = tuple(
+            (s.tile, s.phase, isinstance(s, isa.Load))
+            if isinstance(s, isa.Load | isa.Store)
+            else s
+            for s in self.stages
+        )
+        locked = frozenset(self.locked)
+        return tuple(self.extents), self.k, locked, tuple(self.tiles), stages
+
+
+class ScopeBlocking(Blocking):
+    """Finds blocks for a scope: rows fill the array, the K axis gives way first."""
+
+    def __init__(self, plan: ScopePlan, chip: Chip) -> None:
+        super().__init__(plan, chip)
+        self.plan: ScopePlan = plan
+        self.reuse = False
+
+    def footprint(self, blocks: Mapping[int, int], slots: int) -> int:
+        if not self.reuse:
+            return super().footprint(blocks, slots)
+        return place(self, dict(blocks), slots, True)[1]
+
+    def accumulators(self, blocks: Mapping[int, int]) -> int:
+        """Return the bytes that stay over the K steps, and the largest that do not."""
+        held = passing = 0
+        for tile, (size, stays) in self.plan.sums.items():
+            item = self.plan.tiles[tile].dtype.itemsize
+            elements = self.block_bytes(tile, blocks) // item
+            if stays:
+                held += elements * size
+            else:
+                passing = max(passing, elements * size)
+        return held + passing
+
+    def solve_best(self) -> Solution | None:
+        """Return the blocks with the least DRAM traffic, None when none fit."""
+        full = {i: self.array_size(i) for i in self.free}
+        for slots, reuse, least in (
+            (2, False, full),
+            (2, True, full),
+            (1, True, full),
+            (1, True, dict.fromkeys(self.free, 1)),
+        ):
+            self.reuse = reuse
+            found = [
+                Solution(blocks, slots if self._cut(blocks) else 1, reuse)
+                for blocks in self._tries(slots, least)
+            ]
+            self.reuse = False
+            if found:
+                return min(found, key=self.cost)
+        return None
+
+    def array_size(self, axis: int) -> int:
+        """Return the block that fills the array along an axis."""
+        size = self.chip.mxu_rows if axis in self.plan.matrix else 1
+        return min(self.extent[axis], size)
+
+    def _tries(self, slots: int, least: Blocks) -> Iterator[Blocks]:
+        """Yield blocks that fit, one choice for each block of the K axis."""
+        limit, k = self.chip.scratchpad_bytes, self.plan.k
+        depths = [1]
+        if k is not None:
+            step = min(least[k], self.chip.mxu_rows)
+            depths = list(k_blocks(self.extent[k], step))
+        for depth in depths:
+            blocks = {i: self.extent[i] for i in self.free}
+            if k is not None:
+                blocks[k] = depth
+            for axis in self.free:
+                if self._fits(blocks, limit, slots):
+                    break
+                if axis != k:
+                    size = self._largest(axis, blocks, limit, slots, least[axis])
+                    blocks[axis] = size
+            if self._fits(blocks, limit, slots):
+                yield blocks
+
+    def _cut(self, blocks: Blocks) -> list[int]:
+        """Return the axes that are cut, in the order of the grid."""
+        cut = [i for i in sorted(blocks) if blocks[i] < self.extent[i]]
+        k = self.plan.k
+        return [*(i for i in cut if i != k), *(i for i in cut if i == k)]
+
+    def cost(self, made: Solution) -> tuple[int, int]:
+        """Return DRAM bytes (as `vkore_jax.cost` counts them) and blocks."""
+        blocks, tiles = dict(made.blocks), self.plan.tiles
+        order = self._cut(blocks)
+        counts = [-(-self.extent[i] // blocks[i]) for i in order]
+        total = 0
+        for stage in self.plan.stages:
+            if not isinstance(stage, isa.Load | isa.Store):
+                continue
+            tile = tiles[stage.tile]
+            moves = 1
+            if isinstance(stage, isa.Load):
+                inside = [n for n, i in enumerate(order) if i in tile.axes]
+                upto = range(inside[-1] + 1 if inside else 0)
+                moves = math.prod(counts[n] for n in upto if n not in inside)
+            total += math.prod(tile.shape) * tile.dtype.itemsize * moves
+        return total, math.prod(counts)
+
+
+def k_blocks(extent: int, step: int) -> Iterator[int]:
+    """Yield blocks of the K axis worth a try, largest first, down to `step`."""
+    yield extent
+    size = 1 << (max(extent - 1, 1).bit_length() - 1)
+    while size >= max(step, 1):
+        if size < extent:
+            yield size
+        size //= 2

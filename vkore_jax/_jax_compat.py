@@ -33,9 +33,14 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("jax._src.interpreters.mlir", "aval_to_ir_type"),
     ("jax._src.interpreters.mlir", "register_lowering"),
     ("jax._src.interpreters.mlir", "lower_fun"),
+    ("jax._src.lax.linalg", "eig_p"),
     ("jax._src.lax.linalg", "eigh_p"),
-    ("jax._src.lax.linalg", "svd_p"),
     ("jax._src.lax.linalg", "geqp3_p"),
+    ("jax._src.lax.linalg", "hessenberg_p"),
+    ("jax._src.lax.linalg", "schur_p"),
+    ("jax._src.lax.linalg", "svd_p"),
+    ("jax._src.lax.linalg", "tridiagonal_p"),
+    ("jax._src.lax.linalg", "tridiagonal_solve_p"),
     ("jax._src.callback", "emit_python_callback"),
     ("jax._src.compilation_cache", "is_cache_used"),
     ("jax._src.compilation_cache", "put_executable_and_time"),
@@ -190,26 +195,45 @@ def enable_linalg(platform: str) -> None:
     def pivoted_rule(x: Any, order: Any, **_: Any) -> tuple[Any, Any, Any]:
         return linalg.pivoted_qr(x)
 
+    def eig_rule(
+        x: Any,
+        *,
+        compute_left_eigenvectors: bool,
+        compute_right_eigenvectors: bool,
+        **_: Any,
+    ) -> tuple[Any, ...]:
+        return linalg.eig(
+            x,
+            compute_left_eigenvectors=compute_left_eigenvectors,
+            compute_right_eigenvectors=compute_right_eigenvectors,
+        )
+
+    def schur_rule(
+        x: Any, *, compute_schur_vectors: bool, sort_eig_vals: bool, **_: Any
+    ) -> tuple[Any, ...]:
+        if sort_eig_vals:
+            raise UnsupportedOp(
+                "schur: sorting the eigenvalues is not built (nor is it on the CPU); "
+                "call it with sort_eig_vals=False"
+            )
+        return linalg.schur(x, compute_schur_vectors=compute_schur_vectors)
+
+    def solve_rule(*operands: Any, perturb_singular: bool, **_: Any) -> tuple[Any]:
+        return (linalg.tridiagonal_solve(*operands, perturb_singular=perturb_singular),)
+
     made: dict[str, Callable[..., Any]] = {
+        "eig_p": eig_rule,
         "eigh_p": eigh_rule,
-        "svd_p": svd_rule,
         "geqp3_p": pivoted_rule,
+        "hessenberg_p": linalg.hessenberg,
+        "schur_p": schur_rule,
+        "svd_p": svd_rule,
+        "tridiagonal_p": linalg.tridiagonal,
+        "tridiagonal_solve_p": solve_rule,
     }
     for name, function in made.items():
         rule = mlir.lower_fun(function, multiple_results=True)
         mlir.register_lowering(getattr(lax_linalg, name), rule, platform=platform)
-    for name, advice in linalg.REFUSED.items():
-        primitive = getattr(lax_linalg, name, None)
-        if primitive is not None:
-            mlir.register_lowering(primitive, _refusal(advice), platform=platform)
-
-
-def _refusal(advice: str) -> Callable[..., Any]:
-    def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
-        avals = ", ".join(str(a) for a in ctx.avals_in)
-        raise UnsupportedOp(f"{ctx.primitive}({avals}): {advice}")
-
-    return rule
 
 
 def _emit(

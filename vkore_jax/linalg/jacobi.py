@@ -15,48 +15,18 @@ Matrix Anal. Appl. 13 (1992).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
+
+from vkore_jax.linalg.common import Array, diagonal, eye_like, plain, real
 
 MAX_SWEEPS = 30
 """Sweeps after which a method stops; 6 to 10 suffice up to a thousand rows."""
 
-_INSTEAD = (
-    "compute it on the host, jax.pure_callback(numpy_function, ...), or outside jit "
-    "under jax.default_device(jax.devices('cpu')[0])"
-)
-REFUSED: Mapping[str, str] = MappingProxyType(
-    {
-        f"{name}_p": f"the chip has no {what}; {_INSTEAD}"
-        for name, what in (
-            ("eig", "eigenvalues of general matrices (of Hermitian ones: eigh)"),
-            ("schur", "Schur decomposition"),
-            ("hessenberg", "reduction to Hessenberg form"),
-            ("tridiagonal", "reduction to tridiagonal form"),
-        )
-    }
-)
-"""JAX primitives that are refused, with what the user is told."""
-
-Array = Any
 Range = tuple[int, int]
-
-
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Trace under JAX's default promotion rules, whatever the user has set."""
-
-    @functools.wraps(function)
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-            return function(*args, **kwargs)
-
-    return traced
 
 
 def _shift(x: Array, axis: int) -> Array:
@@ -124,12 +94,6 @@ def _turn(x: Array, axis: int, sine: Array, half_angle: Array, phase: Array) -> 
     return jnp.concatenate([top, bottom], axis)
 
 
-def _diagonal(x: Array) -> Array:
-    """Return the diagonal of the last two axes without a gather."""
-    eye = jnp.eye(x.shape[-1], dtype=bool)
-    return jnp.where(eye, x, 0).sum(-1)
-
-
 def _sweeps(
     rows: int, step: Callable[..., Any], start: tuple[Array, ...]
 ) -> tuple[Array, ...]:
@@ -161,21 +125,13 @@ def _padded(x: Array, rows: int, cols: int) -> Array:
     return jnp.pad(x, [*edges, (0, rows), (0, cols)])
 
 
-def _eye_like(x: Array, n: int) -> Array:
-    return jnp.broadcast_to(jnp.eye(n, dtype=x.dtype), (*x.shape[:-2], n, n))
-
-
-def _real(x: Array) -> Array:
-    return x.real if jnp.iscomplexobj(x) else x
-
-
 def _unit(x: Array) -> Array:
     """Scale columns to length 1."""
     size = jnp.sqrt((jnp.abs(x) ** 2).sum(-2, keepdims=True))
     return x / size.astype(x.dtype)
 
 
-@_plain
+@plain
 def eigh(
     a: Array, *, lower: bool = True, subset_by_index: Range | None = None
 ) -> tuple[Array, Array]:
@@ -193,8 +149,8 @@ def eigh(
     triangle = jnp.tril(a) if lower else jnp.triu(a)
     other = triangle.swapaxes(-1, -2).conj()
     eye = jnp.eye(n, dtype=bool)
-    diagonal = jnp.where(eye, _real(triangle).astype(a.dtype), 0)
-    a = jnp.where(eye, diagonal, triangle + other)
+    middle = jnp.where(eye, real(triangle).astype(a.dtype), 0)
+    a = jnp.where(eye, middle, triangle + other)
     finite = jnp.isfinite(a).all((-2, -1))
     size = jnp.abs(a).max((-2, -1), initial=0)
     scale = jnp.where((size > 0) & finite, size, 1)
@@ -202,7 +158,7 @@ def eigh(
     vectors = _jacobi(a)
     # Rayleigh quotients: the diagonal has seen the rounding of every rotation.
     product = jnp.matmul(a, vectors, precision=lax.Precision.HIGHEST)
-    values = _real((vectors.conj() * product).sum(-2))
+    values = real((vectors.conj() * product).sum(-2))
     order = jnp.argsort(values, axis=-1)
     start, stop = subset_by_index or (0, n)
     order = order[..., start:stop]
@@ -221,7 +177,7 @@ def _jacobi(a: Array) -> Array:
     if n < 2:
         return jnp.ones_like(a)
     odd = n % 2
-    work, vectors = _padded(a, odd, odd), _eye_like(a, n + odd)
+    work, vectors = _padded(a, odd, odd), eye_like(a, n + odd)
     half = (n + odd) // 2
     eps = jnp.finfo(a.dtype).eps
     # A pair is done when its product cannot move a value by more than the rounding of
@@ -232,10 +188,10 @@ def _jacobi(a: Array) -> Array:
     pairs = jnp.block([[zero, corner], [corner, zero]])
 
     def step(work: Array, vectors: Array) -> Any:
-        diagonal = _real(_diagonal(work))
-        cross = _diagonal(work[..., :half, half:])
+        values = real(diagonal(work))
+        cross = diagonal(work[..., :half, half:])
         active = jnp.abs(cross) > limit
-        first, second = diagonal[..., :half], diagonal[..., half:]
+        first, second = values[..., :half], values[..., half:]
         sine, angle, phase = _rotation(first, second, cross, active)
         work = _turn(work, -1, sine, angle, phase.conj())
         work = _turn(work, -2, sine, angle, phase)
@@ -248,7 +204,7 @@ def _jacobi(a: Array) -> Array:
     return _unit(_sweeps(n + odd, step, (work, vectors))[1][..., :n, :n])
 
 
-@_plain
+@plain
 def svd(
     a: Array,
     *,
@@ -281,9 +237,9 @@ def svd(
         u, vh = rest
         return s, vh.swapaxes(-1, -2).conj(), u.swapaxes(-1, -2).conj()
     if n == 0:
-        s = jnp.zeros((*a.shape[:-2], 0), _real(a).dtype)
-        u = _eye_like(a, m)[..., : m if full_matrices else 0]
-        return (s, u, _eye_like(a, 0)) if compute_uv else (s,)
+        s = jnp.zeros((*a.shape[:-2], 0), real(a).dtype)
+        u = eye_like(a, m)[..., : m if full_matrices else 0]
+        return (s, u, eye_like(a, 0)) if compute_uv else (s,)
     finite = jnp.isfinite(a).all((-2, -1))
     size = jnp.abs(a).max((-2, -1), initial=0)
     scale = jnp.where((size > 0) & finite, size, 1)
@@ -308,7 +264,7 @@ def svd(
     # The columns are orthogonal; QR makes them orthonormal and completes the basis
     # where a singular value is zero.
     u, r = jnp.linalg.qr(columns)
-    pivot = _real(_diagonal(r))
+    pivot = real(diagonal(r))
     u = u * jnp.where(pivot < 0, -1, 1).astype(u.dtype)[..., None, :]
     if left is not None:
         thin = jnp.matmul(left[..., :n], u, precision=lax.Precision.HIGHEST)
@@ -330,7 +286,7 @@ def _one_sided(a: Array) -> tuple[Array, Array]:
         return a, jnp.ones_like(a)
     odd = n % 2
     half = (n + odd) // 2
-    work, right = _padded(a, 0, odd), _eye_like(a, n + odd)
+    work, right = _padded(a, 0, odd), eye_like(a, n + odd)
     limit = jnp.finfo(a.dtype).eps * (n**0.5)
 
     def step(work: Array, right: Array) -> Any:
@@ -346,55 +302,3 @@ def _one_sided(a: Array) -> tuple[Array, Array]:
 
     work, right = _sweeps(n + odd, step, (work, right))
     return work[..., :n], _unit(right[..., :n, :n])
-
-
-@_plain
-def pivoted_qr(a: Array) -> tuple[Array, Array, Array]:
-    """Householder QR with column pivoting, stored as LAPACK's xGEQP3 does.
-
-    Args:
-        a: (..., m, n) float or complex.
-
-    Returns:
-        R and the reflectors (..., m, n), the 1-based column order (..., n) and the
-        reflectors' factors (..., min(m, n)).
-    """
-    m, n = a.shape[-2:]
-    count = min(m, n)
-    rows, cols = jnp.arange(m)[:, None], jnp.arange(n)
-    order = jnp.broadcast_to(cols + 1, (*a.shape[:-2], n)).astype(jnp.int32)
-    taus = jnp.zeros((*a.shape[:-2], count), a.dtype)
-
-    def pick(x: Array, at: Array) -> Array:
-        return jnp.where(at, x, 0).sum(-1, keepdims=True)
-
-    def step(j: Array, state: tuple[Array, Array, Array]) -> tuple[Array, ...]:
-        x, order, taus = state
-        norms = jnp.where(rows >= j, jnp.abs(x) ** 2, 0).sum(-2)
-        best = jnp.where(cols >= j, norms, -1).argmax(-1)[..., None]
-        here, there = cols == j, cols == best
-        swapped = jnp.where(there, pick(order, here), order)
-        order = jnp.where(here, pick(order, there), swapped)
-        column = pick(x, there[..., None, :])
-        moved = jnp.where(there[..., None, :], pick(x, here), x)
-        x = jnp.where(here, column, moved)
-        alpha = jnp.where(rows == j, column, 0).sum(-2, keepdims=True)
-        tail = jnp.where(rows > j, column, 0)
-        rest = (jnp.abs(tail) ** 2).sum(-2, keepdims=True)
-        norm = jnp.sqrt(rest + jnp.abs(alpha) ** 2)
-        none = (rest == 0) & (alpha.imag == 0)
-        beta = jnp.where(_real(alpha) >= 0, -norm, norm)
-        beta = jnp.where(none, _real(alpha), beta)
-        divisor = jnp.where(none, 1, beta).astype(a.dtype)
-        tau = jnp.where(none, 0, (beta - alpha) / divisor)
-        v = tail / jnp.where(none, 1, alpha - beta) + (rows == j)
-        product = (v.conj() * x).sum(-2, keepdims=True)
-        updated = jnp.where(cols > j, x - tau.conj() * v * product, x)
-        stored = jnp.where(rows == j, beta.astype(a.dtype), v)
-        stored = jnp.where(rows < j, column, stored)
-        taus = jnp.where(jnp.arange(count) == j, tau[..., 0], taus)
-        return jnp.where(here, stored, updated), order, taus
-
-    return (
-        lax.fori_loop(0, count, step, (a, order, taus)) if count else (a, order, taus)
-    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vkore_jax.dtypes import BOOL, I32, I64, DType
+from vkore_jax.dtypes import BF16, BOOL, I8, I32, I64, U8, DType
 from vkore_jax.isa import (
     Concat,
     Conv,
@@ -34,10 +34,15 @@ def copy(s: State, cmd: Copy) -> None:
 
 
 def concat(s: State, cmd: Concat) -> None:
-    vals = [s.full(v) for v in cmd.srcs]
+    # XLA:CPU packs sub-byte elements and aborts when a part of the result begins
+    # inside a byte (jaxlib 0.10.2): join whole bytes, or bf16, which hold them exactly.
+    own = cmd.dst.dtype
+    wide = {"i": I8, "u": U8, "f": BF16}[own.kind] if 1 < own.bits < 8 else own
+    vals = [s.e.convert(s.full(v), wide) for v in cmd.srcs]
     names, types = _listed(vals)
     text = f"stablehlo.concatenate {names}, dim = {cmd.axis} : ({types}) -> "
-    s.write(cmd.dst, _made(s.e, text, cmd.dst))
+    joined = _made(s.e, text, replace(cmd.dst, dtype=wide))
+    s.write(cmd.dst, s.e.convert(joined, own))
 
 
 def pad(s: State, cmd: Pad) -> None:

@@ -30,7 +30,6 @@ _PLAIN = {
     "rem": "remainder",
     "max": "maximum",
     "min": "minimum",
-    "pow": "power",
     "atan2": "atan2",
     "and": "and",
     "or": "or",
@@ -45,7 +44,6 @@ _PLAIN = {
     "floor": "floor",
     "round_even": "round_nearest_even",
     "round_away": "round_nearest_afz",
-    "popcnt": "popcnt",
     "clz": "count_leading_zeros",
     "exp": "exponential",
     "expm1": "exponential_minus_one",
@@ -163,6 +161,8 @@ def iota(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Va
 @RULES.rule("convert")
 def convert(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
     (v,) = args
+    if v.dtype.is_float and v.dtype.bits < 8 and not insn.dtype.is_float:
+        v = e.convert(v, F32)  # XLA:CPU makes -128 of -6 (f4E2M1FN to i8)
     return e.convert(v, insn.dtype)
 
 
@@ -178,6 +178,52 @@ def reduce_precision(
 ) -> Val:
     exponent, mantissa = insn.imm
     return e.reduce_precision(args[0], exponent, mantissa)
+
+
+@RULES.rule("popcnt")
+def popcnt(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    (v,) = args
+    if v.dtype.kind == "u" or v.dtype.bits >= 8:
+        return _plain("popcnt", e, insn, args, logical)
+    # XLA:CPU counts the eight bits of the sign-extended number.
+    bits = e.bitcast(v, dtypes.by_short(f"u{v.dtype.short}"), v.shape)
+    text = f"stablehlo.popcnt {bits.name} : {bits.type}"
+    return e.bitcast(e.op(text, bits.dtype, v.shape), v.dtype, v.shape)
+
+
+@RULES.rule("pow")
+def pow_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    """Power; of integers by squaring, since XLA:CPU reads six bits of the exponent."""
+    if not insn.dtype.is_integer:
+        return _plain("power", e, insn, args, logical)
+    base, exponent = args
+    t, shape = insn.dtype, base.shape
+
+    def number(n: int) -> Val:
+        return e.broadcast(e.scalar(t, n), shape)
+
+    def choice(p: Val, a: Val, b: Val) -> Val:
+        text = f"stablehlo.select {p.name}, {a.name}, {b.name} : {p.type}, {a.type}"
+        return e.op(text, t, shape)
+
+    def odd(bit: int) -> Val:
+        masked = _binary(e, "and", exponent, number(1 << bit))
+        kind = "UNSIGNED" if t.kind == "u" else "SIGNED"
+        return _ordered(e, "NE", masked, number(0), kind)
+
+    out, square = number(1), base
+    for bit in range(t.bits - (t.kind == "i")):
+        out = choice(odd(bit), _binary(e, "multiply", out, square), out)
+        square = _binary(e, "multiply", square, square)
+    if t.kind == "u":
+        return out
+    # A negative exponent truncates the reciprocal: only 1 and -1 leave something.
+    one = _ordered(e, "EQ", base, number(1), "SIGNED")
+    minus = _ordered(e, "EQ", base, number(-1), "SIGNED")
+    sign = choice(odd(0), number(-1), number(1))
+    inverse = choice(one, number(1), choice(minus, sign, number(0)))
+    negative = _ordered(e, "LT", exponent, number(0), "SIGNED")
+    return choice(negative, inverse, out)
 
 
 @RULES.rule("select")

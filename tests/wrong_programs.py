@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tests.sim.builder import ProgramBuilder, binary, micro, unary
-from vkore_jax.chips import TINY, Chip
+from vkore_jax.chips import TINY, Chip, get_chip
 from vkore_jax.dtypes import BF16, BOOL, C64, F32, F64, I8, I32, DType
 from vkore_jax.errors import (
     HazardError,
@@ -131,7 +131,9 @@ def writes_a_constant(b: ProgramBuilder) -> None:
 @wrong(
     InvalidProgram,
     "needs a matrix unit that multiplies bf16",
-    chip=replace(TINY, matrix_dtypes=("i8",)),
+    chip=replace(
+        TINY, matrix_dtypes=("i8",), precision=get_chip("warboy").precision
+    ),
 )
 def strategy_not_on_the_chip(b: ProgramBuilder) -> None:
     _gemm(b, F32, F32, F32, Strategy.BF16X1)

@@ -63,14 +63,9 @@ from vkore_jax.isa import (
     While,
 )
 from vkore_jax.isa.rules import Rules
+from vkore_jax.isa.strategies import STRATEGIES
 
-PASSES: Mapping[Strategy, int] = {
-    Strategy.LANES: 1,
-    Strategy.BF16X1: 1,
-    Strategy.BF16X3: 3,
-    Strategy.BF16X6: 6,
-    Strategy.INT8: 1,
-}
+PASSES: Mapping[Strategy, int] = {s: f.passes for s, f in STRATEGIES.items()}
 """Passes over the array (partial products) of each precision strategy."""
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.lowering import programs
 from tests.lowering.graphs import GraphBuilder, f32, module
-from tests.lowering.programs import PROGRAMS
+from tests.lowering.programs import MEMORIES, PROGRAMS
 from vkore_jax import isa
-from vkore_jax.chips import CHIPS, TINY, VK1
+from vkore_jax.chips import TINY, VK1
 from vkore_jax.errors import ResourceExhausted
 from vkore_jax.isa import Segment
 from vkore_jax.lowering import Options, compile_module, ir
@@ -38,7 +38,7 @@ def test_a_chain_needs_two_buffers() -> None:
     assert made.arena_bytes == 2 * 32 * 32 * 4
 
 
-@pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda c: c.name)
+@pytest.mark.parametrize("chip", MEMORIES, ids=lambda c: c.name)
 @pytest.mark.parametrize("name", ["scan", "attention", "norm"])
 def test_the_arena_is_smaller_than_its_buffers(name: str, chip: object) -> None:
     made = programs.compiled(PROGRAMS[name](), chip, fuse=False)  # type: ignore[arg-type]

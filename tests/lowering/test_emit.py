@@ -9,14 +9,14 @@ import pytest
 
 from tests.lowering import programs
 from tests.lowering.graphs import GraphBuilder, f32, module
-from tests.lowering.programs import PROGRAMS
+from tests.lowering.programs import MEMORIES, PROGRAMS
 from vkore_jax import isa, program
-from vkore_jax.chips import CHIPS, TINY, VK1
+from vkore_jax.chips import TINY, VK1
 from vkore_jax.dtypes import BF16, F32
 from vkore_jax.lowering import ir
 from vkore_jax.lowering.ir import Value
 
-KINDS = pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda c: c.name)
+KINDS = pytest.mark.parametrize("chip", MEMORIES, ids=lambda c: c.name)
 
 
 @KINDS
@@ -87,10 +87,9 @@ def test_invariant_and_dead_carries_go() -> None:
 def test_bytes_do_not_depend_on_the_process() -> None:
     """Hash seeds differ between processes; the program must not."""
     script = (
-        "from tests.lowering.programs import PROGRAMS, compiled\n"
-        "from vkore_jax.chips import CHIPS\n"
+        "from tests.lowering.programs import MEMORIES, PROGRAMS, compiled\n"
         "for n in sorted(PROGRAMS):\n"
-        "    for c in CHIPS.values():\n"
+        "    for c in MEMORIES:\n"
         "        print(n, c.name, compiled(PROGRAMS[n](), c).fingerprint)\n"
     )
     runs = [
@@ -105,7 +104,7 @@ def test_bytes_do_not_depend_on_the_process() -> None:
         for seed in ("1", "2")
     ]
     assert runs[0] == runs[1]
-    assert len(runs[0].splitlines()) == len(PROGRAMS) * len(CHIPS)
+    assert len(runs[0].splitlines()) == len(PROGRAMS) * len(MEMORIES)
 
 
 def test_compiling_twice_gives_equal_bytes() -> None:

@@ -13,14 +13,14 @@ import pytest
 
 from tests.lowering import artifacts, programs
 from tests.lowering.graphs import GraphBuilder, f32, gelu, module, softmax
-from tests.lowering.programs import PROGRAMS, groups, names
+from tests.lowering.programs import MEMORIES, PROGRAMS, groups, names
 from vkore_jax import isa
-from vkore_jax.chips import CHIPS, TINY, VK1, Chip
+from vkore_jax.chips import TINY, VK1, Chip
 from vkore_jax.lowering import Options, compile, compile_module
 from vkore_jax.program import Program
 from vkore_jax.verify import verify
 
-KINDS = pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda c: c.name)
+KINDS = pytest.mark.parametrize("chip", MEMORIES, ids=lambda c: c.name)
 LAYER = (2, 24, 64)
 
 

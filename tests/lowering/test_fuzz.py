@@ -10,8 +10,8 @@ import pytest
 
 from tests.lowering import programs
 from tests.lowering.graphs import LOC, GraphBuilder, f32, i32, module
+from tests.lowering.programs import MEMORIES
 from vkore_jax import isa
-from vkore_jax.chips import CHIPS
 from vkore_jax.dtypes import F32
 from vkore_jax.isa import MICRO_OPS
 from vkore_jax.lowering import ir
@@ -78,7 +78,7 @@ def random_graph(seed: int) -> ir.Module:
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graph(seed: int) -> None:
     m = random_graph(seed)
-    for chip in CHIPS.values():
+    for chip in MEMORIES:
         for fuse in (True, False):
             programs.agree(m, chip, fuse, seed, noise=1e-5)
 
@@ -208,7 +208,7 @@ class Tangle:
 def test_tangle(seed: int) -> None:
     """What fusion joins still has an order, and still means the same."""
     m = Tangle(seed).module(seed, 24)
-    for chip in CHIPS.values():
+    for chip in MEMORIES:
         programs.agree(m, chip, True, seed, noise=1e-3)
 
 
@@ -216,5 +216,5 @@ def test_tangle(seed: int) -> None:
 def test_large_tangle(seed: int) -> None:
     """Only compiled: an order exists, and the program passes its verification."""
     m = Tangle(seed).module(seed, 30 if seed < 200 else 70)
-    chips = list(CHIPS.values())
+    chips = list(MEMORIES)
     programs.compiled(m, chips[seed % len(chips)])

@@ -10,15 +10,15 @@ import pytest
 
 from tests.lowering import programs
 from tests.lowering.graphs import LOC, GraphBuilder, f32, gelu, module
-from tests.lowering.programs import PROGRAMS, groups
+from tests.lowering.programs import MEMORIES, PROGRAMS, groups
 from vkore_jax import isa
-from vkore_jax.chips import CHIPS, TINY, VK1, Chip
+from vkore_jax.chips import TINY, VK1, Chip
 from vkore_jax.errors import ResourceExhausted
 from vkore_jax.isa import NO_AXIS
 from vkore_jax.lowering import Options, compile_module, ir
 from vkore_jax.verify import verify
 
-KINDS = pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda c: c.name)
+KINDS = pytest.mark.parametrize("chip", MEMORIES, ids=lambda c: c.name)
 
 
 @KINDS
@@ -184,7 +184,7 @@ def test_random_sizes_fit_and_agree(seed: int) -> None:
     top = b.broadcast(b.max(h, 1), (m, n), (0,))
     e = b.op("exp", b.op("sub", h, top))
     graph = b.done(e, b.sum(e, 0), b.sum(e, 1))
-    for chip in CHIPS.values():
+    for chip in MEMORIES:
         programs.agree(module(graph), chip, seed=seed)
 
 

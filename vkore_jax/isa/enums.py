@@ -34,7 +34,13 @@ class Segment(IntEnum):
 
 
 class Strategy(IntEnum):
-    """How the matrix unit (or the lanes) multiplies operands."""
+    """How the matrix unit (or the lanes) multiplies operands.
+
+    Of the scaled strategies (FP16X1 to FP8X1 but FP8) `isa/strategies.py` has the
+    segments, the scales and the error.  In all of them an infinite or NaN element is
+    not scaled or split: it takes part in the sums as IEEE arithmetic has it, and the
+    largest magnitude is that of the finite elements.
+    """
 
     LANES = 0
     """Multiply-add on the vector lanes in the operand type: exact for integers
@@ -49,6 +55,35 @@ class Strategy(IntEnum):
     """Operands split into three bf16 parts; six partial products summed in f32."""
     INT8 = 4
     """i8 x i8 products summed exactly in i32 (wrapping)."""
+    FP16 = 5
+    """Operands in f16, products summed in f32.  f32 operands are rounded: beyond the
+    range to infinity, below f16's normal numbers to 0; f16 operands are taken as they
+    are, subnormals included."""
+    FP16X1 = 6
+    """f32 operands scaled by a power of two for each segment (see below), rounded to
+    f16, products summed in f32 and scaled back."""
+    FP16X2 = 7
+    """Scaled operands split into two f16 parts, the second one times 2**11; three
+    partial products."""
+    FP16X3 = 8
+    """Scaled operands split into three f16 parts; six partial products."""
+    INT8X1 = 9
+    """Scaled operands in one i8 slice: 7 bits and a sign; see INT8X2."""
+    INT8X2 = 10
+    """Ozaki's scheme.  f32 operands scaled by a power of two for each segment and cut
+    into two i8 slices of 7 bits: the first is x * 2**(6 - e) rounded (nearest even)
+    and saturated to +-127, each next one the remainder times 2**7 likewise.  Slice
+    products are summed exactly in i32 over a segment, then in f32, smallest first, and
+    scaled.  Three products."""
+    INT8X3 = 11
+    """Three slices, six products."""
+    INT8X4 = 12
+    """Four slices, ten products: f32 quality."""
+    FP8 = 13
+    """float8 operands as they are, products summed in f32."""
+    FP8X1 = 14
+    """Operands scaled by a power of two for blocks of 32 elements of K and rounded to
+    e4m3 (subnormals kept), products summed in f32 and scaled back."""
 
 
 class ReduceKind(IntEnum):

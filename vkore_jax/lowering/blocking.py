@@ -13,6 +13,7 @@ from typing import Any
 
 from vkore_jax import isa
 from vkore_jax.chips import Chip
+from vkore_jax.isa.strategies import STRATEGIES
 from vkore_jax.lowering.stages import K, StagePlan, TileSpec
 
 Blocks = dict[int, int]
@@ -35,10 +36,11 @@ class Blocking:
         self.extent = dict(enumerate(plan.extents)) | {K: plan.k_extent}
         self.gemm = any(isinstance(s, isa.Gemm) for s in plan.stages)
         rank = len(plan.extents)
+        self.grain = _grains(plan)
         self.array = {
             rank - 2: chip.mxu_rows,
             rank - 1: chip.mxu_cols,
-            K: chip.mxu_rows,
+            K: round_up(chip.mxu_rows, self.grain.get(K, 1)),
         }
         self.free = [i for i in range(len(plan.extents)) if i not in plan.locked]
         if plan.k == K:
@@ -100,7 +102,7 @@ class Blocking:
 
     def smallest(self, comfortable: bool = False) -> Blocks:
         """Return the smallest blocks that are allowed (that fill the array)."""
-        least = dict.fromkeys(self.free, 1)
+        least = {i: min(self.extent[i], self.grain.get(i, 1)) for i in self.free}
         if comfortable and self.gemm:
             for axis, size in self.array.items():
                 if axis in least:
@@ -185,7 +187,10 @@ class Blocking:
         even = -(-self.extent[axis] // steps)
         # Round up to a rounder number where that leaves the number of steps alone.
         grain = 1 << max(even.bit_length() - 4, 0)
-        return min(round_up(even, grain), low)
+        block = min(round_up(even, grain), low)
+        if block < self.extent[axis]:
+            block -= block % self.grain.get(axis, 1)
+        return max(block, least)
 
     def _shrink_matrix(self, blocks: Blocks, limit: int, slots: int) -> None:
         """Halve m, n and k of a GEMM until one sample of the batch fits.
@@ -208,6 +213,18 @@ class Blocking:
             if not choices:
                 return
             _, axis, blocks[axis] = min(choices)
+
+
+def _grains(plan: StagePlan) -> dict[int, int]:
+    """Return the axes that must be cut in multiples: k, where segments share scales."""
+    grains: dict[int, int] = {}
+    for stage in plan.stages:
+        if isinstance(stage, isa.Gemm):
+            axis = plan.tiles[stage.lhs].axes[-1]
+            segment = STRATEGIES[stage.strategy].segment
+            if segment:
+                grains[axis] = max(segment, grains.get(axis, 1))
+    return grains
 
 
 def round_up(value: int, step: int) -> int:

@@ -1,21 +1,25 @@
 """Which strategy multiplies which element types: JAX's precision made concrete.
 
 Policy: a request is honoured when the array's way is at least as precise as what the
-request names, and refused otherwise.
+request names, and refused otherwise.  A request and the operands' types come down to a
+number of significant bits; what they need not be told, the chip's profile decides:
 
-| request                                   | operands        | strategy           |
-|-------------------------------------------|-----------------|--------------------|
-| DEFAULT, HIGH, HIGHEST                    | f32             | `chip.precision`   |
-| any                                       | bf16, fp8, int8 | bf16x1 (exact)     |
-| DEFAULT, HIGH                             | f16             | bf16x3             |
-| HIGHEST                                   | f16             | bf16x6             |
-| any                                       | f64, complex    | lanes              |
-| any, integer result                       | up to 8 bits    | int8, wrapped      |
-| any, integer result                       | wider           | lanes              |
+| request                 | operands          | strategy                              |
+|-------------------------|-------------------|---------------------------------------|
+| DEFAULT, HIGH, HIGHEST  | f32               | `chip.precision`                      |
+| DEFAULT, HIGH, HIGHEST  | a narrower float  | the array's own type if it holds them |
+|                         |                   | exactly; else as f32, with at least   |
+|                         |                   | the bits of the operands              |
+| a named algorithm       | floats            | the cheapest of the bits that         |
+|                         |                   | `ALGORITHMS` has for it               |
+| any                     | f64, complex      | lanes                                 |
+| any, integer result     | up to 8 bits      | int8, wrapped; lanes where the array  |
+|                         |                   | does not take i8                      |
+| any, integer result     | wider             | lanes                                 |
 
-A float16 has 11 significant bits, a pair of bf16 holds 16: bf16x3 drops only the
-product of the two low parts, 2**-16 of the result, which f16 cannot show.  With three
-parts (bf16x6) its products are exact.
+Bits of a scaled strategy count from the largest element of a segment (see
+`isa/strategies.py`).  A DEFAULT of fewer than eight bits (int8x1, fp8x1) is what the
+owner of the profile wants, and applies to every float.
 """
 
 from __future__ import annotations
@@ -25,32 +29,58 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from vkore_jax import dtypes
-from vkore_jax.chips import Chip
+from vkore_jax.chips import LEVELS, Chip
 from vkore_jax.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, U8, DType
 from vkore_jax.errors import UnsupportedOp
 from vkore_jax.isa import Strategy
+from vkore_jax.isa.strategies import STRATEGIES
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.op import Op
 
-ALGORITHMS: Mapping[tuple[str, str, int], Strategy] = MappingProxyType(
+ALGORITHMS: Mapping[tuple[str, str, int], int] = MappingProxyType(
     {
-        ("bf16", "bf16", 1): Strategy.BF16X1,
-        ("bf16", "f32", 1): Strategy.BF16X1,
-        ("bf16", "f32", 3): Strategy.BF16X3,
-        ("bf16", "f32", 6): Strategy.BF16X6,
-        ("tf32", "f32", 1): Strategy.BF16X3,
-        ("tf32", "f32", 3): Strategy.BF16X6,
-        ("f16", "f16", 1): Strategy.BF16X3,
-        ("f16", "f32", 1): Strategy.BF16X6,
-        ("f32", "f32", 1): Strategy.BF16X6,
-        ("f64", "f64", 1): Strategy.LANES,
+        ("bf16", "bf16", 1): 8,
+        ("bf16", "f32", 1): 8,
+        ("bf16", "f32", 3): 16,
+        ("bf16", "f32", 6): 24,
+        ("tf32", "f32", 1): 11,
+        ("tf32", "f32", 3): 22,
+        ("f16", "f16", 1): 11,
+        ("f16", "f32", 1): 22,
+        ("f32", "f32", 1): 24,
+        ("f64", "f64", 1): 53,
     }
 )
-"""(operand type, accumulator type, products) of a named dot algorithm -> strategy.
-The array accumulates in f32 always, so narrower accumulators are honoured."""
+"""(operand type, accumulator type, products) of a named dot algorithm -> significant
+bits that an operand's parts must hold together.  The array accumulates in f32 always,
+so narrower accumulators are honoured.  f16 with f32 accumulation asks for exact
+products, so for the bits of two."""
 
-LEVELS = ("DEFAULT", "HIGH", "HIGHEST")
+ALGORITHM_NAMES: Mapping[str, tuple[str, str, int]] = MappingProxyType(
+    {
+        "BF16_BF16_BF16": ("bf16", "bf16", 1),
+        "BF16_BF16_F32": ("bf16", "f32", 1),
+        "BF16_BF16_F32_X3": ("bf16", "f32", 3),
+        "BF16_BF16_F32_X6": ("bf16", "f32", 6),
+        "TF32_TF32_F32": ("tf32", "f32", 1),
+        "TF32_TF32_F32_X3": ("tf32", "f32", 3),
+        "F16_F16_F16": ("f16", "f16", 1),
+        "F16_F16_F32": ("f16", "f32", 1),
+        "F32_F32_F32": ("f32", "f32", 1),
+        "F64_F64_F64": ("f64", "f64", 1),
+    }
+)
+"""JAX's names (`jax.lax.DotAlgorithmPreset`) of the algorithms."""
+
+_F8 = "f8"
+_NATIVE: Mapping[str, Strategy] = MappingProxyType(
+    {"bf16": Strategy.BF16X1, "f16": Strategy.FP16}
+)
+"""Array type -> strategy that takes operands of that type as they are."""
+
+_SIGNIFICANT: Mapping[str, int] = MappingProxyType({"bf16": 8, "f16": 11, "f32": 24})
+_IN_F16 = ("f8E5M2", "f8E4M3FN", "f8E4M3", "f8E3M4", "f8E4M3B11FNUZ", "f4E2M1FN")
 
 
 class Numerics(NamedTuple):
@@ -61,19 +91,22 @@ class Numerics(NamedTuple):
     strategy: Strategy
 
 
-def named_algorithm(op: Op) -> Strategy | None:
-    """Return the strategy of the op's dot algorithm, None when it names none.
+def named_algorithm(op: Op) -> int | None:
+    """Return the significant bits that the op's dot algorithm asks for.
+
+    Returns:
+        None when it names no algorithm; 4 for any float8 one.
 
     Raises:
-        UnsupportedOp: the array cannot do as well as the algorithm asks.
+        UnsupportedOp: no chip does as well as the algorithm asks.
     """
     fields = op.fields("algorithm")
     if not fields:
         return None
     lhs, rhs = fields["lhs_precision_type"], fields["rhs_precision_type"]
     acc, count = fields["accumulation_type"], fields["num_primitive_operations"]
-    if lhs.startswith("f8") and rhs.startswith("f8") and count == 1:
-        return Strategy.BF16X1
+    if lhs.startswith(_F8) and rhs.startswith(_F8) and count == 1:
+        return 4
     found = ALGORITHMS.get((lhs, acc, count)) if lhs == rhs else None
     if found is None:
         raise UnsupportedOp(
@@ -86,8 +119,12 @@ def named_algorithm(op: Op) -> Strategy | None:
 
 
 def numerics(op: Op, chip: Chip, lhs: DType, rhs: DType, out: DType) -> Numerics:
-    """Return how a dot_general or convolution multiplies and accumulates."""
-    named = named_algorithm(op)
+    """Return how a dot_general or convolution multiplies and accumulates.
+
+    Raises:
+        UnsupportedOp: the chip's array has no strategy of enough bits.
+    """
+    bits = named_algorithm(op)
     pair = (lhs, rhs)
     if out.kind == "c" or any(t.kind == "c" for t in pair):
         wide = dtypes.C128 if dtypes.C128 in (*pair, out) else dtypes.C64
@@ -97,21 +134,88 @@ def numerics(op: Op, chip: Chip, lhs: DType, rhs: DType, out: DType) -> Numerics
     if all(t.kind in "biu" for t in (*pair, out)):
         return _integer(chip, pair, out)
     acc = out if out in (BF16, F16) else F32
-    if all(t is BF16 or _exact_in_bf16(t) for t in pair):
-        return Numerics(BF16, acc, Strategy.BF16X1)
-    if named is not None and named is not Strategy.LANES:
-        return Numerics(F32, acc, named)
     level = max(op.words("precision_config"), key=LEVELS.index, default="DEFAULT")
-    chosen = Strategy[chip.precision[level].upper()]
-    if any(t.kind in "biu" and not _exact_in_bf16(t) for t in pair):
-        return Numerics(F32, acc, Strategy.BF16X6)
-    if F32 not in pair:
-        chosen = max(chosen, Strategy.BF16X3)
-    return Numerics(F32, acc, chosen)
+    return _float(chip, pair, acc, None if bits == 53 else bits, level)
 
 
-def _exact_in_bf16(t: DType) -> bool:
+def _float(
+    chip: Chip, pair: tuple[DType, DType], acc: DType, bits: int | None, level: str
+) -> Numerics:
+    """Choose for float operands (integers among them count as exact floats).
+
+    Args:
+        chip: whose array.
+        pair: operand types.
+        acc: type that leaves the accumulators.
+        bits: significant bits of a named algorithm; None for none.
+        level: JAX precision, for no named algorithm.
+    """
+    usual = Strategy[chip.precision[level].upper()]
+    coarse = level == "DEFAULT" and bits is None and STRATEGIES[usual].bits < 8
+    if coarse:
+        return Numerics(F32, acc, usual)
+    first = pair[0]
+    float8 = first.short.startswith(_F8) and first.short in chip.matrix_dtypes
+    if float8 and pair[1] is first:
+        return Numerics(first, acc, Strategy.FP8)
+    for short, strategy in _NATIVE.items():
+        native = dtypes.by_short(short)
+        if short in chip.matrix_dtypes and all(_holds(native, t) for t in pair):
+            return Numerics(native, acc, strategy)
+    if bits is not None:
+        return Numerics(F32, acc, cheapest(chip, bits))
+    if any(t.kind in "biu" and t.bits > 8 for t in pair):
+        return Numerics(F32, acc, cheapest(chip, 24))
+    need = max(map(_significant, pair))
+    if F32 in pair or STRATEGIES[usual].bits >= need:
+        return Numerics(F32, acc, usual)
+    return Numerics(F32, acc, cheapest(chip, need))
+
+
+def cheapest(chip: Chip, bits: int) -> Strategy:
+    """Return the chip's strategy of at least so many bits that takes least time.
+
+    Raises:
+        UnsupportedOp: there is none.
+    """
+    # Plain f16 overflows where the operands do not come as f16; seven bits of the
+    # largest element are for those who ask for them in a profile.
+    special = (Strategy.FP16, Strategy.INT8X1)
+    usable = [s for s in chip.strategies if s not in special]
+    able = [s for s in usable if STRATEGIES[s].bits >= bits]
+    if not able:
+        known = ", ".join(f"{s.name.lower()}: {STRATEGIES[s].bits}" for s in usable)
+        raise UnsupportedOp(
+            f"the array of chip {chip.name!r} multiplies "
+            f"{', '.join(chip.matrix_dtypes)}; no strategy of it holds {bits} "
+            f"significant bits ({known or 'it has none for floats'}); ask for less, or "
+            "choose a chip whose array multiplies bf16, f16 or i8"
+        )
+
+    def rank(s: Strategy) -> tuple[bool, float, int]:
+        facts = STRATEGIES[s]
+        # Integers hold the bits of the largest element only: floats first.
+        return facts.needs == "i8", facts.passes / chip.mac_rate(facts.needs), s
+
+    return min(able, key=rank)
+
+
+def _holds(native: DType, t: DType) -> bool:
+    """Return whether every value of a type is a value of the array's type."""
+    if t is native:
+        return True
+    if t.kind in "biu":
+        return t.bits <= 8
+    if native is F16:
+        return t.short in _IN_F16 or (t.bits <= 8 and "E5M2" in t.short)
     return t.bits <= 8
+
+
+def _significant(t: DType) -> int:
+    """Return the significant bits of the values of a float or 8-bit integer type."""
+    if t.kind in "biu":
+        return 8
+    return _SIGNIFICANT.get(t.short, 4)
 
 
 def _integer(chip: Chip, pair: tuple[DType, DType], out: DType) -> Numerics:

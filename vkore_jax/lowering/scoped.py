@@ -548,7 +548,7 @@ class ScopeBlocking(Blocking):
         limit, k = self.chip.scratchpad_bytes, self.plan.k
         depths = [1]
         if k is not None:
-            step = min(least[k], self.chip.mxu_rows)
+            step = max(min(least[k], self.chip.mxu_rows), self.grain.get(k, 1))
             depths = list(k_blocks(self.extent[k], step))
         for depth in depths:
             blocks = {i: self.extent[i] for i in self.free}

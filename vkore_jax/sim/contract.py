@@ -16,7 +16,9 @@ bound of the command that made it:
   says so (cancellation makes the result smaller than what was rounded).
 - ACCUMULATE: contractions and sums of K terms in any order:
   |difference| <= 2 K eps sum |a||b|, eps of the accumulator, plus one ulp of the result
-  type; operand roundings (bf16 parts) are not part of the bound, they are exact rules.
+  type; operand roundings (bf16 parts, scales, slices) are not part of the bound, they
+  are exact rules.  An engine may form the products that a strategy of `LEFT_OUT` leaves
+  out, which are below the rounding of its sum (`contraction`).
 
 Whole programs chain all of these, and a last-bit difference may flip the bf16 rounding
 of a later operand, so they are held to norms: `PROGRAM_RELATIVE_RMS` of the difference
@@ -35,6 +37,8 @@ import ml_dtypes
 import numpy as np
 
 from vkore_jax import dtypes
+from vkore_jax.isa import Strategy
+from vkore_jax.isa.strategies import LEAST_EXPONENT, STRATEGIES, runs
 
 CHAIN_ULPS = 4.0
 """Bound per operation of a chain of float arithmetic, at the intermediate's size."""
@@ -62,6 +66,20 @@ counted at the magnitude of the number."""
 
 F64_ULPS: Mapping[str, float] = MappingProxyType({"log1p": 512})
 """Bounds for f64 where they differ (XLA's log1p loses bits near 0)."""
+
+LEFT_OUT: Mapping[Strategy, float] = MappingProxyType(
+    {
+        s: STRATEGIES[s].left_out
+        for s in (
+            Strategy.BF16X6,
+            Strategy.FP16X2,
+            Strategy.FP16X3,
+            Strategy.INT8X4,
+        )
+    }
+)
+"""Strategies whose left-out products an engine may add, and their size a term relative
+to the largest magnitudes of the two segments."""
 
 PROGRAM_RELATIVE_RMS = 2e-3
 PROGRAM_RELATIVE_MAX = 3e-2
@@ -120,6 +138,67 @@ def accumulate(terms: int, magnitude: Any, accumulator: Any = np.float32) -> Tol
     return Tolerance(
         Bound.ACCUMULATE, terms=terms, magnitude=magnitude, accumulator=accumulator
     )
+
+
+def contraction(
+    strategy: Strategy, lhs: np.ndarray, rhs: np.ndarray, run: int = 0
+) -> Tolerance:
+    """Return the bound between engines of one product of matrices, element by element.
+
+    Args:
+        strategy: how products are formed.
+        lhs: (.., m, k).
+        rhs: (.., k, n).
+        run: elements of k after which segments start anew, 0 for none.
+    """
+    a, b = _magnitude(lhs), _magnitude(rhs)
+    terms = max(a.shape[-1], 1) * STRATEGIES[strategy].passes
+    size = np.matmul(a, b)
+    extra = LEFT_OUT.get(strategy, 0.0)
+    if extra:
+        top = _tops(a, -1, run, strategy), _tops(b, -2, run, strategy)
+        unit = 2 * terms * float(np.finfo(np.float32).eps)
+        size = size + extra / unit * np.matmul(*top)
+    return accumulate(terms, size)
+
+
+def strategy_error(
+    strategy: Strategy, lhs: np.ndarray, rhs: np.ndarray, run: int = 0
+) -> np.ndarray:
+    """Return how far a strategy's f32 result may be from the exact product.
+
+    Operand errors, products left out, and the rounding of the sum; arguments as of
+    `contraction`, finite elements.  See `vkore_jax.isa.strategies`.
+    """
+    facts = STRATEGIES[strategy]
+    a, b = _magnitude(lhs), _magnitude(rhs)
+    top_a, top_b = _tops(a, -1, run, strategy), _tops(b, -2, run, strategy)
+    wrong_a = facts.relative * a + facts.floor * top_a
+    wrong_b = facts.relative * b + facts.floor * top_b
+    most = np.matmul(a + wrong_a, b + wrong_b)
+    operands = most - np.matmul(a, b)
+    info = np.finfo(np.float32)
+    terms = max(a.shape[-1], 1) * facts.passes
+    rounding = 2 * terms * float(info.eps) * most + float(info.smallest_normal)
+    return operands + facts.left_out * np.matmul(top_a, top_b) + rounding
+
+
+def _magnitude(x: np.ndarray) -> np.ndarray:
+    """Return finite magnitudes in f64, zero elsewhere."""
+    wide = np.abs(np.asarray(x).astype(np.float64))
+    return np.where(np.isfinite(wide), wide, 0.0)
+
+
+def _tops(x: np.ndarray, axis: int, run: int, strategy: Strategy) -> np.ndarray:
+    """Return for every element the largest magnitude of its segment."""
+    extent = x.shape[axis]
+    segment = STRATEGIES[strategy].segment
+    parts = []
+    for first, end in runs(extent, run or extent, segment):
+        piece = np.take(x, range(first, end), axis)
+        top = np.max(piece, axis, keepdims=True, initial=2.0**LEAST_EXPONENT)
+        parts.append(np.broadcast_to(top, piece.shape))
+    return np.concatenate(parts, axis)
 
 
 def disagreement(

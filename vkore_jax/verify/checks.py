@@ -12,8 +12,9 @@ from vkore_jax import dtypes
 from vkore_jax.chips import Chip
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import InvalidProgram
-from vkore_jax.isa import MicroProgram, Strategy, View
+from vkore_jax.isa import GridAxis, MicroProgram, Strategy, View
 from vkore_jax.isa.micro import MICRO_OPS
+from vkore_jax.isa.strategies import STRATEGIES
 from vkore_jax.program import Program
 
 _IOTA = MICRO_OPS["iota"].code
@@ -106,11 +107,12 @@ class Context:
 
     def product(self, lhs: DType, rhs: DType, out: DType, strategy: Strategy) -> None:
         """Check operand and result types of a contraction against the chip."""
-        need = MATRIX_NEEDS[strategy]
-        if need and need not in self.chip.matrix_dtypes:
+        takes = self.chip.matrix_dtypes
+        need = STRATEGIES[strategy].needs
+        if need and need not in takes:
             raise InvalidProgram(
                 f"strategy {strategy.name} needs a matrix unit that multiplies {need}; "
-                f"chip {self.chip.name!r} takes {', '.join(self.chip.matrix_dtypes)}"
+                f"chip {self.chip.name!r} takes {', '.join(takes)}"
             )
         if strategy is Strategy.LANES:
             fits = lhs is rhs and (lhs.kind == out.kind or _both_integers(lhs, out))
@@ -118,6 +120,10 @@ class Context:
         elif strategy is Strategy.INT8:
             fits = lhs is dtypes.I8 and rhs is dtypes.I8 and out.kind in "iuf"
             wanted = "i8 operands and an integer or float result"
+        elif strategy is Strategy.FP8:
+            fits = lhs.short in takes and rhs.short in takes and out.kind == "f"
+            fits = fits and lhs.kind == rhs.kind == "f" and lhs.bits == rhs.bits == 8
+            wanted = f"float8 operands among {', '.join(takes)} and a float result"
         else:
             fits = lhs.kind == rhs.kind == out.kind == "f"
             fits = fits and lhs.bits <= 32 and rhs.bits <= 32
@@ -125,6 +131,16 @@ class Context:
         if not fits:
             raise InvalidProgram(
                 f"strategy {strategy.name} takes {wanted}; found {lhs} x {rhs} -> {out}"
+            )
+
+    def segments(self, axis: GridAxis, strategy: Strategy) -> None:
+        """Check that the K axis cuts between the segments of a strategy."""
+        segment = STRATEGIES[strategy].segment
+        if segment and axis.block < axis.extent and axis.block % segment:
+            raise InvalidProgram(
+                f"strategy {strategy.name} has one scale for {segment} elements of k; "
+                f"the K axis must be cut in multiples of it, found blocks of "
+                f"{axis.block}"
             )
 
 
@@ -177,16 +193,6 @@ def registers(program: MicroProgram) -> list[DType]:
         if not 0 <= r < count:
             return program.types()
     return regs
-
-
-MATRIX_NEEDS = {
-    Strategy.LANES: "",
-    Strategy.BF16X1: "bf16",
-    Strategy.BF16X3: "bf16",
-    Strategy.BF16X6: "bf16",
-    Strategy.INT8: "i8",
-}
-"""Element type that the systolic array must multiply for a strategy."""
 
 
 def _both_integers(a: DType, b: DType) -> bool:

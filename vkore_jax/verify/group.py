@@ -310,6 +310,7 @@ def _gemm(g: GroupCheck, s: Gemm) -> None:
             )
     g.ctx.product(a.dtype, b.dtype, c.dtype, s.strategy)
     if cut != NO_AXIS:
+        g.ctx.segments(g.group.grid[cut], s.strategy)
         lanes = s.strategy is Strategy.LANES
         g.hold(s.out, max(4, a.dtype.itemsize) if lanes else 4)
 

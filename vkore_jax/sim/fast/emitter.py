@@ -386,6 +386,10 @@ class Emitter:
         made = self.derive((key, v.name), v, lambda: make(plain))
         return made.standing_for(v.logical)
 
+    def move_of(self, v: Val) -> tuple[str, Val, Any] | None:
+        """Return the movement that made a value: its kind, source and argument."""
+        return self._moves.get(v.name)
+
     def is_bf16(self, v: Val) -> bool:
         """Return whether every element is known to be a bf16 number."""
         return v.name in self._bf16 or v.dtype is dtypes.BF16

@@ -22,7 +22,7 @@ from vkore_jax.isa import (
     Vec,
 )
 from vkore_jax.isa.rules import Rules
-from vkore_jax.sim.golden import matrix
+from vkore_jax.sim.golden import matrix, strategies
 from vkore_jax.sim.golden.memory import Dram, Scratchpad
 from vkore_jax.sim.golden.micro import evaluate
 
@@ -121,7 +121,8 @@ def store(run: GroupRun, stage: Store) -> None:
 @STAGE_RULES.rule(Gemm)
 def gemm(run: GroupRun, stage: Gemm) -> None:
     """Multiply a block; over a cut K the sums leave after the last step."""
-    part = matrix.multiply(run.read(stage.lhs), run.read(stage.rhs), stage.strategy)
+    lhs, rhs = run.read(stage.lhs), run.read(stage.rhs)
+    part = strategies.multiply(lhs, rhs, stage.strategy)
     dtype = run.group.tiles[stage.out].dtype
     if not run.cut_by_k(stage.lhs, -1):
         run.pad.write(stage.out, matrix.finish(part, dtype))

@@ -1,8 +1,8 @@
-"""The matrix unit and the row reductions: partial sums, their types and their order.
+"""The accumulators and the row reductions: partial sums, their types and their order.
 
-A contraction is `multiply` on each K block, `add` of partial sums in block order, and
-`finish`, which converts what leaves the accumulators to the result's type.  A
-reduction is `reduce_block`, `combine` and `leave` likewise.
+A contraction is `strategies.multiply` on each K block, `add` of partial sums in block
+order, and `finish`, which converts what leaves the accumulators to the result's type.
+A reduction is `reduce_block`, `combine` and `leave` likewise.
 """
 
 from __future__ import annotations
@@ -11,25 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vkore_jax import dtypes
 from vkore_jax.dtypes import DType
-from vkore_jax.isa import ReduceKind, Strategy
+from vkore_jax.isa import ReduceKind
 from vkore_jax.isa.rules import Rules
-from vkore_jax.sim.golden.numbers import convert, flush, lift, operand, type_of
+from vkore_jax.sim.golden.numbers import convert, lift, operand
 
 Array = np.ndarray
-Multiply = Callable[[Array, Array], Array]
-
-STRATEGIES: Rules[Multiply] = Rules("golden strategies", over=Strategy)
-
 
 # ------------------------------------------------------------------------- contractions
-
-
-def multiply(lhs: Array, rhs: Array, strategy: Strategy) -> Array:
-    """Return partial sums of (.., m, k) x (.., k, n) in the accumulator's type."""
-    with np.errstate(all="ignore"):
-        return STRATEGIES[strategy](lhs, rhs)
 
 
 def add(total: Array, part: Array) -> Array:
@@ -42,76 +31,6 @@ def finish(total: Array, dtype: DType) -> Array:
     """Convert sums that leave the accumulators to the result's type."""
     with np.errstate(all="ignore"):
         return convert(total, dtype)
-
-
-@STRATEGIES.rule(Strategy.LANES)
-def lanes(lhs: Array, rhs: Array) -> Array:
-    """Multiply-add in the operand type; 16-bit and narrower floats in f32."""
-    t = type_of(lhs)
-    if t.is_integer and t.bits < 8:
-        wide = np.matmul(lhs.astype(np.int64), rhs.astype(np.int64))
-        return wide.astype(lift(lhs).dtype).astype(t.numpy)
-    return np.matmul(lift(lhs), lift(rhs))
-
-
-def split(x: Array, parts: int) -> list[Array]:
-    """Cut f32 into bf16 parts, largest first, each held in f32.
-
-    part_i = bf16(x - part_0 - ... - part_{i-1}), every difference in f32 (exact).  A
-    value whose first part is not finite is not split: its further parts are 0.
-    """
-    rest = flush(lift(x)).astype(np.float32)
-    out: list[Array] = []
-    finite = np.ones(x.shape, bool)
-    for i in range(parts):
-        part = rest.astype(dtypes.BF16.numpy).astype(np.float32)
-        if i == 0:
-            finite = np.isfinite(part)
-        out.append(part)
-        rest = np.where(finite, rest - part, np.float32(0))
-    return out
-
-
-def _bf16(parts: int, pairs: tuple[tuple[int, int], ...]) -> Multiply:
-    """Return the rule that sums the named products of parts in f32, in this order.
-
-    In products other than the first parts' a non-finite first part counts as 0: an
-    infinite operand gives what a single pass gives, not inf * 0 = NaN.
-    """
-
-    def rule(lhs: Array, rhs: Array) -> Array:
-        p, q = split(lhs, parts), split(rhs, parts)
-        masked_p = [np.where(np.isfinite(a), a, np.float32(0)) for a in p]
-        masked_q = [np.where(np.isfinite(b), b, np.float32(0)) for b in q]
-        total: Array | None = None
-        for i, j in pairs:
-            whole = (i, j) == (0, 0)
-            a, b = (p[0], q[0]) if whole else (masked_p[i], masked_q[j])
-            part = np.matmul(a, b)
-            total = part if total is None else total + part
-        assert total is not None
-        return total
-
-    return rule
-
-
-STRATEGIES.update(
-    {
-        Strategy.BF16X1: _bf16(1, ((0, 0),)),
-        # small products first, as JAX's BF16_BF16_F32_X3 and _X6 do
-        Strategy.BF16X3: _bf16(2, ((1, 0), (0, 1), (0, 0))),
-        Strategy.BF16X6: _bf16(3, ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))),
-    }
-)
-
-
-@STRATEGIES.rule(Strategy.INT8)
-def int8(lhs: Array, rhs: Array) -> Array:
-    """i8 products summed in i32, wrapping."""
-    return np.matmul(lhs.astype(np.int32), rhs.astype(np.int32))
-
-
-STRATEGIES.complete()
 
 
 # --------------------------------------------------------------------------- reductions

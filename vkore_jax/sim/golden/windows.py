@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from vkore_jax.isa import Conv, ReduceWindow, SelectAndScatter
-from vkore_jax.sim.golden import matrix
+from vkore_jax.sim.golden import matrix, strategies
 from vkore_jax.sim.golden.core import combine, scatter_in_order
 from vkore_jax.sim.golden.machine import COMMAND_RULES, Machine
 from vkore_jax.sim.golden.micro import evaluate
@@ -90,7 +90,8 @@ def conv_block(
         out = seen.shape[: 1 + rank]
         a = np.ascontiguousarray(seen).reshape(int(np.prod(out)), k)
         b = np.ascontiguousarray(rhs[..., o.start : o.stop]).reshape(k, len(o))
-        parts.append(matrix.multiply(a, b, cmd.strategy).reshape(*out, len(o)))
+        sums = strategies.multiply(a, b, cmd.strategy, depth)
+        parts.append(sums.reshape(*out, len(o)))
     return np.concatenate(parts, -1)
 
 

@@ -1,0 +1,323 @@
+"""Operands of the scaled strategies as f32 numbers that an XLA GEMM multiplies.
+
+A scale is a power of two, so an operand rounded in scaled form and scaled back is an
+f32 number again, and products of whole operands give the sums of the parts' products:
+the segments cost an elementwise pass over each operand, not a GEMM each.
+
+What the chip does otherwise stays inside the contract.  Its integer sums are exact
+where an f32 GEMM rounds (accumulation bound).  Such a GEMM includes the products that
+the strategy leaves out; with two or three int8 slices they are as large as the
+strategy's own error and are subtracted, by one or two more GEMMs, elsewhere they are
+below the rounding of the sum (`contract.LEFT_OUT`).
+
+Elements that are not finite are passed on as they are, and IEEE arithmetic does the
+rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from vkore_jax.dtypes import BOOL, F32, I32
+from vkore_jax.isa import Strategy, strategies
+from vkore_jax.isa.strategies import STRATEGIES as FACTS
+from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
+
+_FRACTION_BITS = 23
+_INFINITY = 0xFF << _FRACTION_BITS
+_MAGNITUDE = 0x7FFFFFFF
+_BIAS = 127
+
+
+class Operand(NamedTuple):
+    """One side of a contraction.
+
+    Attributes:
+        val: its elements.
+        axis: the contracted axis.
+        run: elements of that axis after which segments start anew.
+    """
+
+    val: Val
+    axis: int
+    run: int
+
+
+Round = Callable[[Emitter, Val], Val]
+"""x * 2**(shift - e) -> the sum of its parts, in the same unit."""
+
+
+def whole(e: Emitter, operand: Operand, strategy: Strategy) -> Val:
+    """Return the operand as its parts add up, scaled back."""
+    shift, rounding = _FORMATS[strategy]
+
+    def make(v: Val, at: Operand) -> Val:
+        x, up, down = _scale(e, at, strategy, shift)
+        made = rounding(e, binary(e, "multiply", x, _full(e, up, x.shape)))
+        made = binary(e, "multiply", made, _full(e, down, x.shape))
+        return _joined(e, select(e, _finite(e, x), made, x), at)
+
+    return _below(e, operand, ("whole", strategy), make)
+
+
+def tail(e: Emitter, operand: Operand, strategy: Strategy, first: int) -> Val:
+    """Return the int8 slices from number `first` on, added up and scaled back.
+
+    An element that is not finite has none but the first: 0.
+    """
+    shift, rounding = _FORMATS[strategy]
+    slices = FACTS[strategy].parts
+
+    def make(v: Val, at: Operand) -> Val:
+        x, up, down = _scale(e, at, strategy, shift)
+        rest = binary(e, "multiply", x, _full(e, up, x.shape))
+        left = rounding(e, rest)
+        for i in range(first):
+            unit = 2.0 ** (7 * (slices - 1 - i))
+            one = _times(e, _saturated(e, _times(e, rest, 1 / unit), 127), unit)
+            left = binary(e, "subtract", left, one)
+            if i < first - 1:
+                rest = binary(e, "subtract", rest, one)
+        left = binary(e, "multiply", left, _full(e, down, x.shape))
+        return _joined(e, select(e, _finite(e, x), left, _constant(e, x, 0)), at)
+
+    return _below(e, operand, ("tail", strategy, first), make)
+
+
+def half(e: Emitter, v: Val) -> Val:
+    """Return an f32 value rounded to f16's normal numbers, infinities and zeros."""
+    return e.below("f16", v, lambda x: e.reduce_precision(x, 5, 10))
+
+
+# ------------------------------------------------------------------------------ formats
+
+
+def _sliced(slices: int) -> Round:
+    def rounding(e: Emitter, scaled: Val) -> Val:
+        return _saturated(e, scaled, 2 ** (7 * slices) - 1)
+
+    return rounding
+
+
+def _halves(parts: int) -> Round:
+    def rounding(e: Emitter, scaled: Val) -> Val:
+        total = rest = scaled
+        for i in range(parts):
+            part = e.reduce_precision(rest, 5, 10)
+            value = _times(e, part, 2.0 ** (-11 * i)) if i else part
+            total = binary(e, "add", total, value) if i else value
+            if i < parts - 1:
+                rest = _times(e, binary(e, "subtract", rest, part), 2.0**11)
+        return total
+
+    return rounding
+
+
+def _eighths(e: Emitter, scaled: Val) -> Val:
+    """e4m3: four significant bits, below 2**-6 multiples of 2**-9."""
+    normal = e.reduce_precision(scaled, 8, 3)
+    tiny = _times(e, _nearest(e, _times(e, scaled, 2.0**9)), 2.0**-9)
+    small = _compare(e, "LT", _unary(e, "abs", scaled), _constant(e, scaled, 2.0**-6))
+    return select(e, small, tiny, normal)
+
+
+_FORMATS: dict[Strategy, tuple[int, Round]] = {
+    Strategy.FP16X1: (strategies.FP16_SHIFT, _halves(1)),
+    Strategy.FP16X2: (strategies.FP16_SHIFT, _halves(2)),
+    Strategy.FP16X3: (strategies.FP16_SHIFT, _halves(3)),
+    Strategy.FP8X1: (strategies.FP8_SHIFT, _eighths),
+    **{
+        s: (strategies.INT8_SHIFT + 7 * (n - 1), _sliced(n))
+        for n, s in enumerate(
+            (Strategy.INT8X1, Strategy.INT8X2, Strategy.INT8X3, Strategy.INT8X4), 1
+        )
+    },
+}
+"""Strategy -> exponent of the scaled segment, and the rounding there.  Slices count in
+units of the last one, so that their sum is one rounded integer: ties of a slice are
+even, and every slice but the last is a multiple of 2**7 of the last one's unit."""
+
+
+# ------------------------------------------------------------------------------- scales
+
+
+def _scale(
+    e: Emitter, at: Operand, strategy: Strategy, shift: int
+) -> tuple[Val, Val, Val]:
+    """Return the operand cut into segments, 2**(shift - e) and 2**(e - shift).
+
+    Exponents are taken from the bits of the largest magnitude: a maximum of integers,
+    which XLA:CPU vectorizes, and no logarithm.
+    """
+    x, axis = _segments(e, at, FACTS[strategy].segment)
+    key = ("exponent", x.name, axis)
+
+    def exponent() -> Val:
+        bits = _binary_with(e, "and", e.bitcast(x, I32, x.shape), _MAGNITUDE)
+        finite = _compare(e, "LT", bits, _constant(e, bits, _INFINITY))
+        bits = select(e, finite, bits, _constant(e, bits, 0))
+        top = _binary_with(e, "and", _largest(e, bits, axis), _INFINITY)
+        least = (strategies.LEAST_EXPONENT + _BIAS) << _FRACTION_BITS
+        return _binary_with(e, "maximum", top, least)
+
+    top = e.derive(key, x, exponent)
+    # The exponent field of 2**(shift - e) is bias + shift - (field - bias).
+    above = (2 * _BIAS + shift) << _FRACTION_BITS
+    up = binary(e, "subtract", _constant(e, top, _wrapped(above)), top)
+    down = _binary_with(e, "subtract", top, shift << _FRACTION_BITS)
+    return x, e.bitcast(up, F32, up.shape), e.bitcast(down, F32, down.shape)
+
+
+def _segments(e: Emitter, at: Operand, segment: int) -> tuple[Val, int]:
+    """Return the value with the contracted axis as (segments, elements), zero-padded.
+
+    Returns:
+        The value and the axis of a segment's elements.
+    """
+    v, axis, run = at
+    if segment >= run == v.shape[axis]:
+        return v, axis
+    before, after = v.shape[:axis], v.shape[axis + 1 :]
+    step, runs = min(segment, run), v.shape[axis] // run
+    if run % step:
+        v = e.reshape(v, (*before, runs, run, *after))
+        v = _padded(e, v, axis + 1, -(-run // step) * step)
+    count = runs * -(-run // step)
+    return e.reshape(v, (*before, count, step, *after)), axis + 1
+
+
+def _joined(e: Emitter, v: Val, at: Operand) -> Val:
+    """Undo `_segments`."""
+    shape, axis = at.val.shape, at.axis
+    if v.shape == shape:
+        return v
+    before, after = shape[:axis], shape[axis + 1 :]
+    runs = shape[axis] // at.run
+    padded = math.prod(v.shape) // math.prod((*before, *after)) // runs
+    v = e.reshape(v, (*before, runs, padded, *after))
+    if padded != at.run:
+        start = (0,) * len(v.shape)
+        limit = (*before, runs, at.run, *after)
+        v = e.slice(v, start, limit, (1,) * len(v.shape))
+    return e.reshape(v.standing_for(v.shape), shape)
+
+
+def _below(
+    e: Emitter, operand: Operand, key: object, make: Callable[[Val, Operand], Val]
+) -> Val:
+    """Apply `make` below the transposes and repetitions that made the value.
+
+    As `Emitter.below`, for code that knows the contracted axis.
+    """
+    v, axis, run = operand
+    move = e.move_of(v)
+    if move is not None and move[0] == "transpose":
+        _, source, order = move
+        source = source.standing_for(source.shape)
+        inner = _below(e, Operand(source, order[axis], run), key, make)
+        return e.transpose(inner, order).standing_for(v.logical)
+    if move is not None and move[0] == "broadcast":
+        _, source, shape = move
+        if len(source.shape) == len(shape) and source.shape[axis] == shape[axis]:
+            source = source.standing_for(source.shape)
+            inner = _below(e, Operand(source, axis, run), key, make)
+            return e.broadcast(inner, shape).standing_for(v.logical)
+    plain = e.convert(v.standing_for(v.shape), F32)
+    at = Operand(plain, axis, run)
+    made = e.derive((key, v.name, axis, run), plain, lambda: make(plain, at))
+    return made.standing_for(v.logical)
+
+
+# -------------------------------------------------------------------------- operations
+
+
+def binary(e: Emitter, word: str, a: Val, b: Val) -> Val:
+    """Emit an elementwise operation of two values of one type."""
+    return e.op(f"stablehlo.{word} {a.name}, {b.name} : {a.type}", a.dtype, a.shape)
+
+
+def select(e: Emitter, p: Val, a: Val, b: Val) -> Val:
+    """Emit `p ? a : b`."""
+    text = f"stablehlo.select {p.name}, {a.name}, {b.name} : {p.type}, {a.type}"
+    return e.op(text, a.dtype, a.shape)
+
+
+def _unary(e: Emitter, word: str, a: Val) -> Val:
+    return e.op(f"stablehlo.{word} {a.name} : {a.type}", a.dtype, a.shape)
+
+
+def _nearest(e: Emitter, v: Val) -> Val:
+    return _unary(e, "round_nearest_even", v)
+
+
+def _finite(e: Emitter, v: Val) -> Val:
+    text = f"stablehlo.is_finite {v.name} : ({v.type}) -> "
+    return e.op(text + tensor_type(BOOL, v.shape), BOOL, v.shape)
+
+
+def _compare(e: Emitter, direction: str, a: Val, b: Val) -> Val:
+    text = (
+        f"stablehlo.compare {direction}, {a.name}, {b.name} : "
+        f"({a.type}, {b.type}) -> {tensor_type(BOOL, a.shape)}"
+    )
+    return e.op(text, BOOL, a.shape)
+
+
+def _constant(e: Emitter, like: Val, value: float) -> Val:
+    return e.broadcast(e.scalar(like.dtype, value), like.shape)
+
+
+def _binary_with(e: Emitter, word: str, v: Val, value: float) -> Val:
+    return binary(e, word, v, _constant(e, v, value))
+
+
+def _times(e: Emitter, v: Val, factor: float) -> Val:
+    return _binary_with(e, "multiply", v, factor)
+
+
+def _saturated(e: Emitter, v: Val, limit: int) -> Val:
+    low, high = e.scalar(F32, -limit), e.scalar(F32, limit)
+    x = _nearest(e, v)
+    text = (
+        f"stablehlo.clamp {low.name}, {x.name}, {high.name} : "
+        f"({low.type}, {x.type}, {high.type}) -> {x.type}"
+    )
+    return e.op(text, x.dtype, x.shape)
+
+
+def _full(e: Emitter, v: Val, shape: Shape) -> Val:
+    return e.broadcast(v, shape)
+
+
+def _largest(e: Emitter, v: Val, axis: int) -> Val:
+    start = e.scalar(v.dtype, 0)
+    shape = tuple(n for i, n in enumerate(v.shape) if i != axis)
+    text = (
+        f"stablehlo.reduce({v.name} init: {start.name}) applies stablehlo.maximum "
+        f"across dimensions = {ints((axis,))} : ({v.type}, {start.type}) -> "
+        f"{tensor_type(v.dtype, shape)}"
+    )
+    kept = tuple(1 if i == axis else n for i, n in enumerate(v.shape))
+    return e.reshape(e.op(text, v.dtype, shape), kept)
+
+
+def _padded(e: Emitter, v: Val, axis: int, extent: int) -> Val:
+    zero = e.scalar(v.dtype, 0)
+    low = [0] * len(v.shape)
+    high = [extent - n if i == axis else 0 for i, n in enumerate(v.shape)]
+    shape = tuple(n + h for n, h in zip(v.shape, high))
+    text = (
+        f"stablehlo.pad {v.name}, {zero.name}, low = {ints(low)}, high = {ints(high)}, "
+        f"interior = {ints(low)} : ({v.type}, {zero.type}) -> "
+        f"{tensor_type(v.dtype, shape)}"
+    )
+    return e.op(text, v.dtype, shape)
+
+
+def _wrapped(bits: int) -> int:
+    """Return a 32-bit pattern as a signed number."""
+    return int(np.array(bits, np.uint32).view(np.int32))

@@ -13,6 +13,7 @@ import vkore_jax
 
 PUBLIC = [
     "__version__",
+    "accelerate",
     "assemble",
     "chips",
     "compile",

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from vkore_jax.asm import assemble as assemble
     from vkore_jax.asm import disassemble as disassemble
     from vkore_jax.lowering import compile as compile
+    from vkore_jax.rewrite import accelerate as accelerate
     from vkore_jax.sim.ledger import ledger as ledger
 
 __version__ = "0.1.0"
 
 # Public name -> (module, attribute); "" means the module itself.
 _EXPORTS = {
+    "accelerate": ("vkore_jax.rewrite", "accelerate"),
     "assemble": ("vkore_jax.asm", "assemble"),
     "chips": ("vkore_jax.chips", ""),
     "compile": ("vkore_jax.lowering", "compile"),

@@ -7,9 +7,11 @@ says at start-up, in one message, what is missing, rather than failing somewhere
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -49,6 +51,9 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("jax._src.checkify", "check_p"),
     ("jax._src.checkify", "check_lowering_rule"),
     ("jax._src.dtypes", "canonicalize_value"),
+    ("jax._src.source_info_util", "current_name_stack"),
+    ("jax._src.source_info_util", "user_context"),
+    ("jax._src.source_info_util", "user_frames"),
 )
 """(module, attribute) pairs that must exist."""
 
@@ -307,6 +312,56 @@ def _checked(
         return values
 
     return call
+
+
+LIBRARIES = ("flax", "optax", "haiku", "equinox", "jax", "vkore_jax")
+"""Packages whose frames are skipped when a user's line is looked for."""
+
+
+@contextlib.contextmanager
+def equation_context(eqn: Any) -> Iterator[None]:
+    """Bind anew what an equation bound: same source, name stack and settings."""
+    from jax._src import source_info_util
+
+    info = eqn.source_info
+    stack = source_info_util.current_name_stack() + info.name_stack
+    with (
+        source_info_util.user_context(info.traceback, name_stack=stack),
+        eqn.ctx.manager,
+    ):
+        yield
+
+
+def equation_place(eqn: Any) -> str:
+    """Return "file:line" of the user's code that made an equation, "" if unknown.
+
+    Frames of neural-network libraries only count where there are no others.
+    """
+    from jax._src import source_info_util
+
+    if eqn is None or eqn.source_info.traceback is None:
+        return ""
+    frames = list(source_info_util.user_frames(eqn.source_info.traceback))
+    own = [
+        f
+        for f in frames
+        if not any(f"/site-packages/{name}/" in f.file_name for name in LIBRARIES)
+    ]
+    for frame in (own or frames)[:1]:
+        return f"{frame.file_name}:{frame.start_line}"
+    return ""
+
+
+def function_name(jaxpr: Any) -> str:
+    """Return the name of the function that a jaxpr was traced from, "" if unknown."""
+    info = getattr(jaxpr.debug_info, "func_src_info", None) or ""
+    return info.partition(" at ")[0]
+
+
+def in_jax(jaxpr: Any) -> bool:
+    """Whether a traced function is defined in JAX itself."""
+    info = getattr(jaxpr.debug_info, "func_src_info", None) or ""
+    return f"{os.sep}jax{os.sep}_src{os.sep}" in info
 
 
 def _has(module: str, name: str) -> bool:

@@ -67,11 +67,25 @@ def test_strided_host_arrays(view: object) -> None:
     np.testing.assert_array_equal(np.asarray(put(host)), host)
 
 
-def test_asarray_does_not_copy() -> None:
+def test_asarray_copies_from_the_device_and_views_the_host() -> None:
     for array in (put(np.arange(10.0, dtype=np.float32)), put(np.ones(9)) + 1):
+        copy = np.asarray(array)
+        assert copy.ctypes.data != array.unsafe_buffer_pointer()
+        assert not copy.flags.writeable
+        here = array.sharding.with_memory_kind("pinned_host")
+        array = jax.device_put(array, here)
         view = np.asarray(array)
         assert view.ctypes.data == array.unsafe_buffer_pointer()
         assert not view.flags.writeable
+
+
+def test_transfer_guards_see_reads() -> None:
+    array = put(np.ones(9, np.float32)) + 1
+    with jax.transfer_guard_device_to_host("disallow"):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="Disallowed"):
+            np.asarray(array)
+        jax.device_get(array)  # explicit
+    assert np.asarray(array).sum() == 18
 
 
 def test_device_put_copies() -> None:

@@ -285,10 +285,13 @@ PJRT_Error *vk_Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args *args)
     return NULL;
 }
 
-/* True lets jaxlib make NumPy views without a copy; packed types need unpacking. */
+/* True lets jaxlib make NumPy views without a copy, which no transfer guard sees: only
+ * what lies in host memory is the host's.  Packed types need unpacking. */
 PJRT_Error *vk_Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args *args)
 {
-    args->is_on_cpu = !vk_is_packed(args->buffer->type) && args->buffer->error == NULL;
+    const PJRT_Buffer *buffer = args->buffer;
+    args->is_on_cpu = buffer->memory->kind != 0 && !vk_is_packed(buffer->type) &&
+                      buffer->error == NULL;
     return NULL;
 }
 

@@ -19,7 +19,13 @@ import numpy as np
 from jaxlib.version import __version__ as _JAXLIB_VERSION
 
 from vkore_jax import linalg
-from vkore_jax.callbacks import CALLBACKS, NOT_STORED, TARGET
+from vkore_jax.callbacks import (
+    CALLBACKS,
+    NOT_STORED,
+    TARGET,
+    HostBuffer,
+    HostContext,
+)
 from vkore_jax.errors import UnsupportedOp, VersionMismatch
 
 TESTED_MIN = (0, 10, 2)
@@ -176,6 +182,52 @@ def enable_callbacks(platform: str) -> None:
         rules.append((debugging.debug_print_p, debugging.debug_print_lowering_rule))
     for primitive, rule in rules:
         mlir.register_lowering(primitive, rule, platform=platform)
+    if _has("jax._src.buffer_callback", "buffer_callback_p"):
+        from jax._src import buffer_callback
+
+        primitive = buffer_callback.buffer_callback_p
+        mlir.register_lowering(primitive, _buffer_callback, platform=platform)
+
+
+def _buffer_callback(
+    ctx: Any,
+    *operands: Any,
+    callback: Callable[..., None],
+    in_tree: Any,
+    out_tree: Any,
+    has_side_effect: bool,
+    input_output_aliases: Sequence[tuple[int, int]],
+    **_: Any,
+) -> Sequence[Any]:
+    """Lower a callback that writes its results into buffers it is given."""
+    from jax._src import buffer_callback
+
+    avals = ctx.avals_out
+    context = HostContext(buffer_callback.ExecutionStage.EXECUTE)
+
+    def function(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        operands = [np.asarray(x) for x in arrays]
+        results = [np.zeros(a.shape, a.dtype) for a in avals]
+        for source, target in input_output_aliases:  # one memory, as JAX promises
+            operands[source] = results[target] = operands[source].copy()
+        given = [HostBuffer(x, writeable=False) for x in operands]
+        args, kwargs = jax.tree.unflatten(in_tree, given)
+        written = [HostBuffer(x, writeable=True) for x in results]
+        outs = jax.tree.unflatten(out_tree, written)
+        if callback(context, outs, *args, **kwargs) is not None:
+            raise ValueError("buffer_callback callback must not return any values.")
+        return tuple(results)
+
+    results, _, _ = _emit(
+        ctx,
+        function,
+        None,
+        operands,
+        ctx.avals_in,
+        avals,
+        has_side_effect=has_side_effect,
+    )
+    return results
 
 
 def enable_linalg(platform: str) -> None:

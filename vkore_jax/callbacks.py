@@ -13,7 +13,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vkore_jax.errors import InvalidProgram
+import numpy as np
+
+from vkore_jax.errors import InvalidProgram, UnsupportedOp
 
 Callback = Callable[..., Sequence[Any]]
 """Takes one NumPy array per operand and returns one per result."""
@@ -69,6 +71,73 @@ class CallbackTable:
 
     def __len__(self) -> int:
         return len(self._functions)
+
+
+class HostBuffer:
+    """What `jax.experimental.buffer_callback` hands to a function in place of memory.
+
+    Args:
+        array: the data; results are written into it.
+        writeable: whether it belongs to a result.
+    """
+
+    def __init__(self, array: np.ndarray, writeable: bool) -> None:
+        self._array = array.view()
+        self._array.flags.writeable = writeable
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+        return self._array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return self._array.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Rank."""
+        return self._array.ndim
+
+    @property
+    def writeable(self) -> bool:
+        """Whether the function may write."""
+        return self._array.flags.writeable
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the data itself, unless a copy is asked for."""
+        if dtype is None and not copy:
+            return self._array
+        return self._array.astype(dtype or self._array.dtype)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        """Share the data with another library."""
+        return self._array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return the host."""
+        return self._array.__dlpack_device__()
+
+
+class HostContext:
+    """What `jax.experimental.buffer_callback` hands to a function as its context.
+
+    Args:
+        stage: JAX's mark of an execution.
+    """
+
+    def __init__(self, stage: Any) -> None:
+        self.stage = stage
+
+    @property
+    def stream(self) -> int:
+        """Refuse: the host has no stream.
+
+        Raises:
+            UnsupportedOp: always.
+        """
+        raise UnsupportedOp("buffer_callback: a callback on the host has no stream")
 
 
 CALLBACKS = CallbackTable()

@@ -52,6 +52,17 @@ checked = checkify.checkify(lambda v: (checkify.check(v[0] > 0, 'neg'), v)[1])
 err, _ = jax.jit(checked)(x)
 assert 'neg' in err.get()
 
+# Callbacks that write into buffers.
+from jax.experimental.buffer_callback import buffer_callback
+def add(ctx, out, a, *, b):
+    assert not a.writeable and out['y'].writeable and a.shape == (4,), a.shape
+    np.asarray(out['y'])[...] += np.asarray(a) + np.asarray(b)
+y = {'y': jax.ShapeDtypeStruct((4,), jnp.float32)}
+made = jax.jit(lambda v: buffer_callback(add, y)(v, b=v * v))(x)
+assert made['y'].tolist() == [0, 2, 6, 12], made
+over = buffer_callback(add, y, input_output_aliases={0: 0})(x, b=x)
+assert over['y'].tolist() == [0, 3, 6, 9], over
+
 # A wrong shape is found out.
 bad = jax.jit(lambda v: jax.pure_callback(
     lambda t: np.zeros(3, np.float32), jax.ShapeDtypeStruct((4,), jnp.float32), v))

@@ -24,7 +24,7 @@ from vkore_jax.pjrt.artifact import (
     read_signature,
 )
 from vkore_jax.pjrt.engines import host_callbacks, load_engine
-from vkore_jax.pjrt.inner import Execute, InnerClient
+from vkore_jax.pjrt.inner import Execute, InnerClient, Launch
 from vkore_jax.pjrt.options import CompileOptions
 from vkore_jax.program import Program
 from vkore_jax.verify import verify
@@ -76,6 +76,14 @@ class LoadedProgram(Protocol):
         """
         ...
 
+    @property
+    def launch(self) -> Launch | None:
+        """The same in two steps, the second of which is `handlers`' (see `Launch`)."""
+        ...
+
+    @property
+    def handlers(self) -> list[Any]: ...
+
     def serialize(self) -> bytes: ...
     def optimized_mlir(self) -> bytes: ...
     def cost_analysis(self) -> dict[str, float]: ...
@@ -89,6 +97,8 @@ class _Loaded:
     program: Program
     consumed: tuple[int, ...]
     execute: Execute
+    launch: Launch | None
+    handlers: list[Any]
 
     @property
     def name(self) -> str:
@@ -212,6 +222,8 @@ def _load(
         program=program,
         consumed=engine.consumed,
         execute=engine.execute,
+        launch=engine.launch,
+        handlers=engine.handlers,
     )
 
 

@@ -7,7 +7,7 @@ client that owns the memory, and the callbacks that the program names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,7 @@ from vkore_jax.callbacks import Callback, CallbackTable
 from vkore_jax.cost import blocks_of
 from vkore_jax.errors import InvalidArgument
 from vkore_jax.isa import Block, Host
-from vkore_jax.pjrt.inner import Execute, InnerClient
+from vkore_jax.pjrt.inner import Execute, InnerClient, Launch
 from vkore_jax.program import Program
 from vkore_jax.sim.fast import FastProgram
 from vkore_jax.sim.fast.load import put
@@ -30,10 +30,14 @@ class Engine:
     Attributes:
         execute: inner arrays in, inner arrays out.
         consumed: parameters whose inner arrays `execute` destroys.
+        launch: the same in two steps, if the engine can.
+        handlers: argument of the second step.
     """
 
     execute: Execute
     consumed: tuple[int, ...]
+    launch: Launch | None = None
+    handlers: list[Any] = field(default_factory=list)
 
 
 Loader = Callable[[Program, InnerClient, int, Mapping[int, Callback]], Engine]
@@ -46,9 +50,18 @@ def _fast(
     callbacks: Mapping[int, Callback],
 ) -> Engine:
     loaded = FastProgram(
-        program.encoded, inner.client, inner.devices[device_id], callbacks
+        program.encoded,
+        inner.client,
+        inner.devices[device_id],
+        callbacks,
+        cache=inner.code,
     )
-    return Engine(execute=loaded.execute, consumed=program.donated)
+    return Engine(
+        execute=loaded.execute,
+        consumed=program.donated,
+        launch=loaded.launch,
+        handlers=loaded.handlers,
+    )
 
 
 def _golden(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from vkore_jax.errors import InvalidProgram
 from vkore_jax.pjrt.artifact import TensorSpec
 from vkore_jax.pjrt.backend import LoadedProgram
-from vkore_jax.pjrt.inner import Array, Execute, InnerClient
+from vkore_jax.pjrt.inner import Array, Execute, InnerClient, Launch
 from vkore_jax.pjrt.options import CompileOptions, encode_assignment
 
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
@@ -22,10 +23,15 @@ Row = tuple[int, int, tuple[int, ...], str, bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """Plain data for the bridge; it reads the attributes once, by name."""
+    """Plain data for the bridge; it reads the attributes once, by name.
+
+    With a `launch` the bridge never calls `execute`.
+    """
 
     program: LoadedProgram
     execute: Execute
+    launch: Launch | None
+    handlers: list[Any]
     token: Array | None
     name: str
     fingerprint: str
@@ -48,6 +54,8 @@ def describe(
     return Loaded(
         program=program,
         execute=program.execute,
+        launch=program.launch,
+        handlers=program.handlers,
         token=inner.token(options.device_id) if ordered else None,
         name=program.name,
         fingerprint=program.fingerprint,

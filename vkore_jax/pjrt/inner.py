@@ -7,8 +7,10 @@ synchronously: an array that exists is complete.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,11 +20,19 @@ from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssu
 
 from vkore_jax import dtypes
 from vkore_jax.pjrt.artifact import TOKEN_TYPE
+from vkore_jax.sim.fast.code_cache import CodeCache
 
 Array = Any
 """A single-device array of the inner client."""
 
 Execute = Callable[[list[Array]], list[Array]]
+
+Launch = Callable[[list[Array]], Any]
+"""As `Execute`, but what it returns still has to be taken apart into arrays, by its
+method `consume_with_handlers(handlers)`."""
+
+CACHE_VARIABLE = "VKORE_CACHE_DIR"
+"""Names the folder for code that other processes may use; none when unset."""
 
 _MAX_RECIPES = 4096
 
@@ -30,7 +40,13 @@ _NOTHING = b"module { func.func public @main() { return } }"
 
 
 class InnerClient:
-    """A private XLA:CPU client with one device per emulated chip."""
+    """A private XLA:CPU client with one device per emulated chip.
+
+    Attributes:
+        client: the client.
+        devices: its devices, by number of the chip.
+        code: machine code that programs of this client share.
+    """
 
     def __init__(self, num_devices: int) -> None:
         self.client: Any = xla_client.make_cpu_client(
@@ -40,6 +56,7 @@ class InnerClient:
         self._shardings = [jax.sharding.SingleDeviceSharding(d) for d in self.devices]
         self._recipes: dict[tuple[int, tuple[int, ...], int], Any] = {}
         self._known_overrides: set[bytes] = set()
+        self.code = CodeCache(_code_folder())
 
     def adopt(
         self,
@@ -119,6 +136,21 @@ def _put(aval: Any, sharding: Any, values: Any, devices: list[Any], copy: bool) 
 def unpack(array: Array) -> bytes:
     """Return the contents with one byte per sub-byte element."""
     return np.asarray(array).tobytes()
+
+
+def _code_folder() -> Path | None:
+    """Return the folder that the environment or JAX's own cache names.
+
+    Who asks JAX to keep executables wants no second compilation: JAX stores the
+    Program there, its machine code goes into a folder beside it.
+    """
+    named = os.environ.get(CACHE_VARIABLE)
+    if named is not None:
+        return Path(named).expanduser() if named else None
+    folder: str | None = jax.config.jax_compilation_cache_dir
+    if not folder or "://" in folder or not jax.config.jax_enable_compilation_cache:
+        return None
+    return Path(folder).expanduser() / "vkore-code"
 
 
 @cache

@@ -18,7 +18,7 @@
 
 #include "abi.h"
 
-enum { VK_MAX_RANK = 32, VK_NUM_KINDS = 3 };
+enum { VK_MAX_RANK = 32, VK_NUM_KINDS = 3, VK_INLINE_RANK = 6 };
 
 struct PJRT_Error {
     int32_t code;
@@ -78,13 +78,28 @@ typedef struct vk_block {
     unsigned char *data;
 } vk_block;
 
+/* What one execution returned, before anybody asked for it: inner arrays are made of all
+ * of it at once, when the first is needed (results.c).  Guarded by vk_lock. */
+typedef struct vk_results {
+    PyObject *outcome;  /* NULL once the arrays are being made */
+    PyObject *handlers; /* argument of outcome.consume_with_handlers */
+    size_t count, live; /* live: members that still hold their bytes here */
+    int pins;           /* threads and lists that look at this */
+    bool queued;
+    struct vk_results *next; /* in the list of those that lost some members */
+    PJRT_Buffer *members[];
+} vk_results;
+
 /* A device buffer.  Its bytes are in `block` (came from the host or from a copy), in
- * `array` (an array of the inner client), or in both when the array aliases the block. */
+ * `array` (an array of the inner client), in both when the array aliases the block, or
+ * in `results`.  Structs come from a pool and go back to it. */
 struct PJRT_Buffer {
     PJRT_Device *device;
     PJRT_Memory *memory;
     PyObject *array;
     vk_block *block;
+    vk_results *results;
+    size_t index; /* in results->members */
     void *data;   /* NULL until somebody asks where the array lies */
     size_t bytes; /* host bytes = accounted bytes; sub-byte elements take one byte */
     PJRT_Error *error;
@@ -92,7 +107,9 @@ struct PJRT_Buffer {
     bool deleted, destroyed, accounted;
     int32_t type;
     size_t num_dims;
-    int64_t dims[];
+    int64_t *dims; /* `few`, or memory of their own */
+    int64_t few[VK_INLINE_RANK];
+    PJRT_Buffer *next; /* in the pool */
 };
 
 typedef struct {
@@ -118,6 +135,8 @@ typedef struct {
     atomic_int refs;
     PyObject *program; /* the Python object that lazy queries go to */
     PyObject *execute; /* callable: list of inner arrays -> list of inner arrays */
+    PyObject *launch;  /* the same -> what has consume_with_handlers; or None */
+    PyObject *handlers;
     PyObject *token;   /* inner array that stands for any token argument, or None */
     PJRT_Device *device;
     vk_signature params, results;
@@ -162,6 +181,7 @@ PJRT_Event *vk_event(PJRT_Error *error);
 extern pthread_mutex_t vk_lock;
 extern PyTypeObject vk_block_type;
 void vk_defer_decref(PyObject *object, size_t bytes);
+void vk_urge(size_t bytes);
 void vk_drain(void);
 vk_block *vk_block_new(size_t bytes);
 void vk_block_unref(vk_block *block);
@@ -179,9 +199,18 @@ size_t vk_item_size(int32_t type);
 bool vk_is_packed(int32_t type);
 PJRT_Buffer *vk_buffer_new(PJRT_Memory *memory, int32_t type, size_t num_dims,
                            const int64_t *dims);
+void vk_buffer_free(PJRT_Buffer *buffer);
 void vk_buffer_release(PJRT_Buffer *buffer);
 PJRT_Error *vk_buffer_data(PJRT_Buffer *buffer, void **data, PyObject **keep);
 PyObject *vk_buffer_array(PJRT_Buffer *buffer, bool fresh);
+
+/* results.c */
+PJRT_Error *vk_results_new(PyObject *outcome, PyObject *handlers, size_t count,
+                           PJRT_Buffer **buffers);
+void vk_results_leave(PJRT_Buffer *buffer);
+void vk_results_unpack(PJRT_Buffer *buffer);
+bool vk_results_waiting(void);
+void vk_results_sweep(void);
 
 /* program.c */
 extern PyObject *vk_hooks;

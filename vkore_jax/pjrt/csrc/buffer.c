@@ -24,13 +24,40 @@ bool vk_is_packed(int32_t type)
            type == VK_TYPE_U2 || type == VK_TYPE_F4E2M1FN;
 }
 
+/* Structs of freed buffers.  A training step makes and frees hundreds of buffers, always
+ * as many: they are taken from here and put back.  Never given back to the system. */
+static PJRT_Buffer *pool;
+enum { POOL_CHUNK = 64 };
+
+/* Lock held. */
+static bool fill_pool(void)
+{
+    PJRT_Buffer *chunk = malloc(POOL_CHUNK * sizeof *chunk);
+    if (chunk == NULL)
+        return false;
+    for (size_t i = 0; i < POOL_CHUNK; i++) {
+        chunk[i].next = pool;
+        pool = &chunk[i];
+    }
+    return true;
+}
+
 PJRT_Buffer *vk_buffer_new(PJRT_Memory *memory, int32_t type, size_t num_dims,
                            const int64_t *dims)
 {
-    PJRT_Buffer *buffer = calloc(1, sizeof *buffer + num_dims * sizeof *dims);
+    pthread_mutex_lock(&vk_lock);
+    PJRT_Buffer *buffer = pool != NULL || fill_pool() ? pool : NULL;
+    if (buffer != NULL)
+        pool = buffer->next;
+    pthread_mutex_unlock(&vk_lock);
     if (buffer == NULL)
         return NULL;
-    buffer->memory = memory;
+    *buffer = (PJRT_Buffer){.memory = memory};
+    buffer->dims = num_dims <= VK_INLINE_RANK ? buffer->few : malloc(num_dims * sizeof *dims);
+    if (buffer->dims == NULL) {
+        vk_buffer_free(buffer);
+        return NULL;
+    }
     buffer->device = memory->device;
     buffer->type = type;
     buffer->num_dims = num_dims;
@@ -47,6 +74,8 @@ PJRT_Buffer *vk_buffer_new(PJRT_Memory *memory, int32_t type, size_t num_dims,
 static void drop_storage(PJRT_Buffer *buffer)
 {
     vk_unaccount(buffer);
+    if (buffer->results != NULL)
+        vk_results_leave(buffer);
     vk_defer_decref(buffer->array, buffer->bytes);
     vk_block_unref(buffer->block);
     buffer->array = NULL;
@@ -62,10 +91,16 @@ void vk_buffer_release(PJRT_Buffer *buffer)
         drop_storage(buffer);
 }
 
-static void free_buffer(PJRT_Buffer *buffer)
+/* Puts a struct back that holds nothing any more.  Lock not held. */
+void vk_buffer_free(PJRT_Buffer *buffer)
 {
     vk_error_unref(buffer->error);
-    free(buffer);
+    if (buffer->dims != buffer->few)
+        free(buffer->dims);
+    pthread_mutex_lock(&vk_lock);
+    buffer->next = pool;
+    pool = buffer;
+    pthread_mutex_unlock(&vk_lock);
 }
 
 PJRT_Error *vk_Buffer_Destroy(PJRT_Buffer_Destroy_Args *args)
@@ -77,7 +112,7 @@ PJRT_Error *vk_Buffer_Destroy(PJRT_Buffer_Destroy_Args *args)
     bool last = buffer->external == 0;
     pthread_mutex_unlock(&vk_lock);
     if (last)
-        free_buffer(buffer);
+        vk_buffer_free(buffer);
     return NULL;
 }
 
@@ -109,7 +144,7 @@ PJRT_Error *vk_Buffer_DecreaseExternalReferenceCount(
     bool last = idle && buffer->destroyed;
     pthread_mutex_unlock(&vk_lock);
     if (last)
-        free_buffer(buffer);
+        vk_buffer_free(buffer);
     return NULL;
 }
 
@@ -118,6 +153,7 @@ PJRT_Error *vk_Buffer_DecreaseExternalReferenceCount(
 PJRT_Error *vk_buffer_data(PJRT_Buffer *buffer, void **data, PyObject **keep)
 {
     *keep = NULL;
+    vk_results_unpack(buffer);
     pthread_mutex_lock(&vk_lock);
     PJRT_Error *error = vk_error_ref(buffer->error);
     if (error == NULL && buffer->array == NULL && buffer->block == NULL)
@@ -174,6 +210,7 @@ PJRT_Error *vk_buffer_data(PJRT_Buffer *buffer, void **data, PyObject **keep)
  * GIL held, lock not held.  NULL with a Python exception on failure. */
 PyObject *vk_buffer_array(PJRT_Buffer *buffer, bool fresh)
 {
+    vk_results_unpack(buffer);
     pthread_mutex_lock(&vk_lock);
     PyObject *array = buffer->array;
     vk_block *block = buffer->block;

@@ -42,6 +42,12 @@ void vk_defer_decref(PyObject *object, size_t bytes)
     node->next = atomic_load(&pending);
     while (!atomic_compare_exchange_weak(&pending, &node->next, node))
         ;
+    vk_urge(bytes);
+}
+
+/* Notes that bytes wait to be released, and asks for it when they are many. */
+void vk_urge(size_t bytes)
+{
     if (atomic_fetch_add(&pending_bytes, bytes) + bytes > URGENT_BYTES &&
         !atomic_exchange(&scheduled, true) && Py_AddPendingCall(drain_later, NULL) != 0)
         atomic_store(&scheduled, false);
@@ -50,11 +56,12 @@ void vk_defer_decref(PyObject *object, size_t bytes)
 /* Releases everything on the list.  GIL held; a pending exception is preserved. */
 void vk_drain(void)
 {
-    if (atomic_load(&pending) == NULL)
+    if (atomic_load(&pending) == NULL && !vk_results_waiting())
         return;
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     atomic_store(&pending_bytes, 0);
+    vk_results_sweep();
     deferred *node = atomic_exchange(&pending, NULL);
     while (node != NULL) {
         deferred *next = node->next;

@@ -84,18 +84,23 @@ static PJRT_Buffer *make_output(const vk_program *program, const vk_spec *spec)
 static PJRT_Error *deliver(const vk_program *program, PyObject *list, PJRT_Buffer **outputs)
 {
     size_t count = program->results.count;
-    if (!PyList_CheckExact(list) || (size_t)PyList_GET_SIZE(list) != count)
+    bool packed = program->launch != Py_None;
+    if (!packed && (!PyList_CheckExact(list) || (size_t)PyList_GET_SIZE(list) != count))
         return vk_error(VK_INTERNAL, "the engine did not return a list of %zu arrays",
                         count);
     for (size_t i = 0; i < count; i++) {
         PJRT_Buffer *buffer = make_output(program, &program->results.specs[i]);
         if (buffer == NULL)
             return VK_OOM();
-        buffer->array = Py_NewRef(PyList_GET_ITEM(list, (Py_ssize_t)i));
-        vk_account(buffer);
+        if (!packed)
+            buffer->array = Py_NewRef(PyList_GET_ITEM(list, (Py_ssize_t)i));
         outputs[i] = buffer;
     }
-    return NULL;
+    PJRT_Error *error =
+        packed ? vk_results_new(list, program->handlers, count, outputs) : NULL;
+    for (size_t i = 0; error == NULL && i < count; i++)
+        vk_account(outputs[i]);
+    return error;
 }
 
 static PJRT_Error *run(const vk_program *program, PJRT_Buffer *const *inputs,
@@ -109,7 +114,9 @@ static PJRT_Error *run(const vk_program *program, PJRT_Buffer *const *inputs,
     PyObject *arguments = gather(program, inputs, donate);
     if (arguments == NULL)
         return vk_error_from_python();
-    PyObject *results = PyObject_CallOneArg(program->execute, arguments);
+    bool packed = program->launch != Py_None;
+    PyObject *results =
+        PyObject_CallOneArg(packed ? program->launch : program->execute, arguments);
     Py_DECREF(arguments);
     if (results == NULL)
         return vk_error_from_python();

@@ -57,6 +57,8 @@ void vk_program_unref(vk_program *program)
         return;
     vk_defer_decref(program->program, 0);
     vk_defer_decref(program->execute, 0);
+    vk_defer_decref(program->launch, 0);
+    vk_defer_decref(program->handlers, 0);
     vk_defer_decref(program->token, 0);
     free_signature(&program->params);
     free_signature(&program->results);
@@ -264,7 +266,9 @@ static vk_program *read_program(PyObject *loaded, PJRT_Client *client)
         read_flags(loaded, "donated", program->params.count, &program->donated) == 0 &&
         read_flags(loaded, "consumed", program->params.count, &program->consumed) == 0 &&
         summarize_results(program) == 0 &&
-        (program->token = PyObject_GetAttrString(loaded, "token")) != NULL)
+        (program->token = PyObject_GetAttrString(loaded, "token")) != NULL &&
+        (program->launch = PyObject_GetAttrString(loaded, "launch")) != NULL &&
+        (program->handlers = PyObject_GetAttrString(loaded, "handlers")) != NULL)
         program->execute = PyObject_GetAttrString(loaded, "execute");
     program->program = Py_NewRef(loaded);
     if (program->execute != NULL && client != NULL) {

@@ -99,7 +99,7 @@ static PJRT_Error *new_filled(PJRT_Memory *memory, int32_t type, size_t rank,
     if (error == NULL && (buffer->block = vk_block_new(buffer->bytes)) == NULL)
         error = VK_OOM();
     if (error != NULL) {
-        free(buffer);
+        vk_buffer_free(buffer);
         return error;
     }
     buffer->data = buffer->block->data;

@@ -26,6 +26,7 @@ from vkore_jax.dtypes import F32, I8, DType
 
 Shape = tuple[int, ...]
 BF16_FORMAT = (8, 7)
+BF16_LEAST_NORMAL = 2.0**-126
 _MOVEMENTS = ("reshape", "transpose", "reverse", "broadcast")
 
 
@@ -420,11 +421,27 @@ class Emitter:
         key = ("splat", dtype.short, raw)
         found = memo.get(key)
         if found is None:
-            text = f"stablehlo.constant dense<{literal(dtype, value)}> : "
-            found = memo[key] = self.op(text + tensor_type(dtype, ()), dtype, ())
+            if dtype is dtypes.BF16 and 0 < abs(float(value)) < BF16_LEAST_NORMAL:
+                found = self._subnormal(raw)
+            else:
+                text = f"stablehlo.constant dense<{literal(dtype, value)}> : "
+                found = self.op(text + tensor_type(dtype, ()), dtype, ())
+            memo[key] = found
             if dtype is F32 and raw[:2] == b"\0\0":
                 self._bf16.add(found.name)
         return found
+
+    def _subnormal(self, raw: bytes) -> Val:
+        """Return a scalar bf16 from its bits, which XLA must not see as a number.
+
+        XLA:CPU of jaxlib 0.10 generates code on threads that flush subnormals, and
+        converts such constants to f64 there.
+        """
+        word = dtypes.U16
+        text = f"stablehlo.constant dense<{int.from_bytes(raw, 'little')}> : "
+        bits = self.op(text + tensor_type(word, ()), word, ())
+        text = f"stablehlo.optimization_barrier {bits.name} : {bits.type}"
+        return self.bitcast(self.op(text, word, ()), dtypes.BF16, ())
 
     def scalar(self, dtype: DType, value: Any) -> Val:
         """Return a scalar constant from a Python or NumPy number."""

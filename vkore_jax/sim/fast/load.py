@@ -16,9 +16,9 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import stablehlo
 
 from vkore_jax import dtypes, program
-from vkore_jax.cost import blocks_of
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HostCallbackError, InternalError, InvalidArgument
+from vkore_jax.sim.fast.code_cache import CodeCache
 from vkore_jax.sim.fast.translate import Translation, translate_program
 from vkore_jax.sim.ledger import ledger
 
@@ -29,15 +29,6 @@ Callback = Callable[..., Sequence[Any]]
 
 _OPTIONS: tuple[tuple[str, str], ...] = (("xla_allow_excess_precision", "False"),)
 """Explicit roundings are part of the machine's arithmetic and must stay."""
-
-_SMALL: tuple[tuple[str, str], ...] = ()
-"""For programs of a kernel or two (eager operations): the newer emitters cost about
-30 ms of CPU time once a module, the older ones 8-10 ms a kernel (jaxlib 0.10.2).  Two
-2048 x 2048 kernels, elementwise and transposed reduction, ran equally fast with both.
-jaxlib 0.12 has only the newer ones."""
-
-if jaxlib.version.__version_info__[:2] <= (0, 10):
-    _SMALL = (("xla_cpu_use_fusion_emitters", "False"),)
 
 _UNCHECKED = (True,) if jaxlib.version.__version_info__[:2] <= (0, 10) else ()
 """`_skip_checks` of the result handlers; jaxlib 0.12 no longer has the argument."""
@@ -56,6 +47,9 @@ class FastProgram:
         ledger: what it did so far.
         device: inner device that it runs on.
         executable: the inner executable.
+        launch: `execute` without its last step, None when that is not all there is to
+            it: what it returns makes the arrays by `consume_with_handlers(handlers)`.
+        handlers: what wraps the results.
     """
 
     def __init__(
@@ -65,6 +59,7 @@ class FastProgram:
         device: Any,
         callbacks: Mapping[int, Callback] | None = None,
         exact: bool = False,
+        cache: CodeCache | None = None,
     ) -> None:
         """Translate, compile and load.
 
@@ -74,6 +69,7 @@ class FastProgram:
             device: one of its devices.
             callbacks: the user's functions by callback id.
             exact: keep every rounding of a * b + c (slow; for differential tests).
+            cache: where code of the client may come from.
 
         Raises:
             InvalidProgram: the bytes are damaged or inconsistent.
@@ -83,37 +79,30 @@ class FastProgram:
         translation = translate_program(self.program)
         self._failure: list[BaseException] = []
         host = _connect(translation, self.program, callbacks or {}, self._failure)
-        overrides = _OPTIONS
-        overrides += (
-            _EXACT
-            if exact
-            else _SMALL
-            if _is_small(self.program, translation.text)
-            else ()
+        overrides = _OPTIONS + _EXACT if exact else _OPTIONS
+        self.executable = _compile(
+            translation.text, client, device, host, overrides, cache
         )
-        self.executable = _compile(translation.text, client, device, host, overrides)
         self.ledger = ledger().open(self.program, translation.host_compute)
         self._counters = translation.counters
         self._donated = frozenset(self.program.donated)
         self._run = self.executable.execute_sharded
-        self._handlers = _handlers(self.program, self._counters, device)
+        self.handlers = _handlers(self.program, self._counters, device)
         self._can_fail = bool(host)
         self.device = device
-        if not self._counters and not self._can_fail:
-            self.execute = self._direct()  # type: ignore[method-assign]
+        plain = not self._counters and not self._can_fail
+        self.launch = self._launcher() if plain else None
 
-    def _direct(self) -> Callable[..., list[Array]]:
-        """Return `execute` for the common case, without any other test per call."""
-        run, handlers, page = self._run, self._handlers, self.ledger
+    def _launcher(self) -> Callable[[list[Array]], Any]:
+        """Return the hot callable of the common case, without any test per call."""
+        run, page = self._run, self.ledger
 
-        def execute(args: list[Array], keep: Collection[int] = ()) -> list[Array]:
-            if keep:
-                args = self._kept(args, keep)
+        def launch(args: list[Array]) -> Any:
             # No call in between, so no thread switch: CPython adds this atomically.
             page.executions += 1
-            return run(args).consume_with_handlers(handlers)
+            return run(args)
 
-        return execute
+        return launch
 
     def execute(self, args: list[Array], keep: Collection[int] = ()) -> list[Array]:
         """Run once.
@@ -130,14 +119,16 @@ class FastProgram:
         """
         if keep:
             args = self._kept(args, keep)
+        if self.launch is not None:
+            return self.launch(args).consume_with_handlers(self.handlers)
         self.ledger.executions += 1
         if not self._can_fail:
-            return self._split(self._run(args).consume_with_handlers(self._handlers))
+            return self._split(self._run(args).consume_with_handlers(self.handlers))
         self._failure.clear()
         try:
             outcome = self._run(args, True)
             outcome.consume_token().block_until_ready()
-            return self._split(outcome.consume_with_handlers(self._handlers))
+            return self._split(outcome.consume_with_handlers(self.handlers))
         except _jax.JaxRuntimeError:
             if not self._failure:
                 raise
@@ -167,35 +158,36 @@ def _compile(
     device: Any,
     host: list[Callback],
     overrides: tuple[tuple[str, str], ...],
+    cache: CodeCache | None,
 ) -> Any:
     options = _jax.CompileOptions()
     options.device_assignment = xla_client.DeviceAssignment.create(
         np.array([[device.id]])
     )
     options.env_option_overrides = list(overrides)
+    devices = _jax.DeviceList((device,))
     more: dict[str, Any] = {"host_callbacks": host} if host else {}
-    try:
-        module = ir.Module.parse(text, _context())
-    except ir.MLIRError as error:
-        raise InternalError(
-            f"the translation is not valid StableHLO: {error}"
-        ) from None
-    return client.compile_and_load(
-        module, _jax.DeviceList((device,)), compile_options=options, **more
+    # The name of a program is all of it that does not change the code.
+    text = "module " + text[text.index("{") :]
+
+    def compile_() -> Any:
+        try:
+            module = ir.Module.parse(text, _context())
+        except ir.MLIRError as error:
+            raise InternalError(
+                f"the translation is not valid StableHLO: {error}"
+            ) from None
+        return client.compile_and_load(module, devices, compile_options=options, **more)
+
+    if cache is None or host:  # code that calls a function of this process is not kept
+        return compile_()
+    settings = (str(device.id), *(f"{name}={value}" for name, value in overrides))
+    return cache.get(
+        text,
+        settings,
+        compile_,
+        lambda code: client.deserialize_executable(code, devices, options),
     )
-
-
-def _is_small(decoded: program.Program, text: str) -> bool:
-    """Return whether a program is a kernel or two that the older emitters get right.
-
-    Measured against the golden engine: their integer power of a negative exponent is 0
-    where it is -1, their cube root is off by 1e-6, and a tiny negative number becomes
-    NaN in the float8 types without -0 (FNUZ); everything else agrees.
-    """
-    if any(word in text for word in ("stablehlo.power", "stablehlo.cbrt", "FNUZ")):
-        return False
-    straight = not any(blocks_of(x.cmd) for x in decoded.block)
-    return straight and max(len(decoded.block), len(decoded.results)) <= 2
 
 
 @lru_cache(maxsize=1)

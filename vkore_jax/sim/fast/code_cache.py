@@ -1,0 +1,212 @@
+"""Machine code of translated programs, kept for whoever translates to the same text.
+
+Most of the time that a small program takes until its first result is XLA's code
+generation (25 to 40 ms of CPU a kernel with jaxlib 0.10 to 0.12, against some 5 ms for
+everything that this package does and 1.3 ms for loading stored code).  Small programs
+are also the ones that come again: the eager operations of a script, a test suite, the
+same script tomorrow.  So code is kept by the text that it was generated from:
+
+- in memory, for programs whose text is short: the last `MEMORY_ENTRIES` of them;
+- on disk, when the owner of the cache names a folder: for every process that uses it.
+
+The text says everything about a program but its name.  Code from a cache is the code
+that compilation would have produced, so a result cannot depend on where it came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jaxlib.version
+
+Executable = Any
+"""A loaded executable of the inner client."""
+
+MEMORY_ENTRIES = 512
+MEMORY_TEXT_BYTES = 1 << 14
+"""Longer programs are compiled once by whoever wrote them, and their code is large."""
+
+DISK_BYTES = 1 << 29
+"""Size at which the least recently used half of a folder is removed."""
+
+_MAGIC = b"VKCODE\x01\n"
+_SUFFIX = ".vkcode"
+_SWEEP_EVERY = 64
+
+
+@dataclass
+class CacheCounts:
+    """Where code came from."""
+
+    memory_hits: int = 0
+    disk_hits: int = 0
+    compiled: int = 0
+
+
+@dataclass
+class CodeCache:
+    """Code of one inner client.
+
+    Attributes:
+        folder: where code is stored for other processes; None keeps it in memory only.
+            Whoever can write there can run code in this process: it is created for
+            its owner alone.
+        counts: hits and misses so far.
+    """
+
+    folder: Path | None = None
+    counts: CacheCounts = field(default_factory=CacheCounts)
+    _memory: OrderedDict[str, Executable] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(
+        self,
+        text: str,
+        settings: tuple[str, ...],
+        compile_: Callable[[], Executable],
+        load: Callable[[bytes], Executable],
+    ) -> Executable:
+        """Return code for a module, from the nearest place that has it.
+
+        Args:
+            text: the module, without anything that does not change its code.
+            settings: device and compile options, as text.
+            compile_: generates the code.
+            load: makes an executable of stored bytes.
+        """
+        key = _key(text, settings)
+        with self._lock:
+            found = self._memory.get(key)
+            if found is not None:
+                self._memory.move_to_end(key)
+                self.counts.memory_hits += 1
+                return found
+        found = self._from_disk(key, load)
+        if found is not None:
+            self.counts.disk_hits += 1
+        else:
+            found = compile_()
+            self.counts.compiled += 1
+            self._to_disk(key, found)
+        if len(text) <= MEMORY_TEXT_BYTES:
+            with self._lock:
+                self._memory[key] = found
+                while len(self._memory) > MEMORY_ENTRIES:
+                    self._memory.popitem(last=False)
+        return found
+
+    def clear(self) -> None:
+        """Forget what is in memory."""
+        with self._lock:
+            self._memory.clear()
+
+    # --------------------------------------------------------------------------- disk
+
+    def _from_disk(
+        self, key: str, load: Callable[[bytes], Executable]
+    ) -> Executable | None:
+        """Load stored code; a file that cannot be used is removed and not missed."""
+        if self.folder is None:
+            return None
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        code = data[len(_MAGIC) + 32 :]
+        digest = data[len(_MAGIC) : len(_MAGIC) + 32]
+        if data.startswith(_MAGIC) and hashlib.sha256(code).digest() == digest:
+            try:
+                found = load(code)
+            except Exception:  # whatever XLA dislikes about old code: compile again
+                found = None
+            if found is not None:
+                with contextlib.suppress(OSError):
+                    os.utime(path)  # the sweep removes what was not used for longest
+                return found
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+
+    def _to_disk(self, key: str, executable: Executable) -> None:
+        """Store code.  A full or read-only disk costs the entry, not the program."""
+        if self.folder is None:
+            return
+        try:
+            code: bytes = executable.serialize()
+        except Exception:  # XLA cannot store every executable
+            return
+        path = self._path(key)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, part = tempfile.mkstemp(suffix=".part", dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_MAGIC + hashlib.sha256(code).digest() + code)
+                os.replace(part, path)  # other processes see all of it or nothing
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(part)
+                raise
+        if self.counts.compiled % _SWEEP_EVERY == 0:
+            sweep(self.folder)
+
+    def _path(self, key: str) -> Path:
+        assert self.folder is not None
+        return self.folder / key[:2] / (key[2:] + _SUFFIX)
+
+
+def sweep(folder: Path, limit: int = DISK_BYTES) -> None:
+    """Remove the least recently used code when a folder holds more than `limit` bytes.
+
+    Half of the limit stays.  Files that another process removes meanwhile are gone,
+    which is what was wanted.
+    """
+    files: list[tuple[float, int, Path]] = []
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f"*/*{_SUFFIX}"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                files.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in files)
+    if total <= limit:
+        return
+    for _, size, path in sorted(files, key=lambda row: row[:2]):
+        if total <= limit // 2:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= size
+
+
+def _key(text: str, settings: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(_MAGIC)
+    for part in (machine(), *settings, text):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def machine() -> str:
+    """Return what code depends on beside its text: XLA, its flags, the processor."""
+    features = [platform.machine(), platform.processor()]
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("model name", "flags", "Features", "CPU part")):
+                features.append(line)
+            elif not line:
+                break  # the other processors are the same
+    version = f"{jaxlib.version.__version__} {os.environ.get('XLA_FLAGS', '')}"
+    return "\n".join([version, *features])

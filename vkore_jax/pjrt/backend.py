@@ -173,7 +173,8 @@ def compile_artifact(
     module = lowering.read_module(artifact)
     with module.context:
         signature = read_signature(module)
-    program = lowering.compile(module, chip)
+    wanted = lowering.Options(kernels=os.environ.get("VKORE_KERNELS") != "0")
+    program = lowering.compile(module, chip, wanted)
     return _load(signature, program, chip, options, inner)
 
 

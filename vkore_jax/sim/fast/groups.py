@@ -23,7 +23,7 @@ from vkore_jax.isa import (
     Vec,
 )
 from vkore_jax.isa.rules import Rules
-from vkore_jax.sim.fast import matrix, micro
+from vkore_jax.sim.fast import matrix, micro, onehot
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
 from vkore_jax.sim.fast.state import State
 
@@ -70,7 +70,16 @@ def store(s: State, group: Group, tiles: Tiles, stage: Store) -> None:
 def gemm(s: State, group: Group, tiles: Tiles, stage: Gemm) -> None:
     out = group.tiles[stage.out]
     lhs, rhs = _tile(tiles, stage.lhs), _tile(tiles, stage.rhs)
-    made = matrix.gemm(s.e, lhs, rhs, stage.strategy, out.dtype, out.shape)
+
+    def product() -> Val:
+        return matrix.gemm(s.e, lhs, rhs, stage.strategy, out.dtype, out.shape)
+
+    ids = onehot.indices(group, stage)
+    if ids is None or not rhs.dtype.is_float:
+        _set(tiles, stage.out, out, product())
+        return
+    how = (stage.strategy, out.dtype, out.shape)
+    made = onehot.gemm(s.e, _tile(tiles, ids), rhs, *how, product)
     _set(tiles, stage.out, out, made)
 
 

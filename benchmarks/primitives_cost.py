@@ -49,6 +49,7 @@ def _costs(sizes: dict[str, int], chip_name: str, top: int) -> None:
     from benchmarks import decoder
     from vkore_jax import cost, lowering
     from vkore_jax.chips import get_chip
+    from vkore_jax.sim import cycles as model
 
     chip = get_chip(chip_name)
     settings = decoder.config(**sizes)
@@ -72,7 +73,7 @@ def _costs(sizes: dict[str, int], chip_name: str, top: int) -> None:
         total: Counter[str] = Counter()
         for unit in units:
             total.update(vars(unit))
-        cycles = cost.cycles(program.block, chip)
+        cycles = model.cycles(program.block, chip)
         print(
             f"| {name} | {len(program.block)} "
             f"| {(total['bytes_in'] + total['bytes_out']) / 1e6:,.1f} "

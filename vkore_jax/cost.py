@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vkore_jax.chips import Chip
 from vkore_jax.isa import (
     COMMANDS,
     MICRO_OPS,
@@ -337,40 +336,6 @@ def works(command: Any) -> Iterator[tuple[str, Work]]:
             yield stage.MNEMONIC, STAGE_WORK[type(stage)](command, stage)
     else:
         yield command.MNEMONIC, COMMAND_WORK[type(command)](command)
-
-
-# ------------------------------------------------------------------------------- time
-
-
-def work_cycles(work: Work, chip: Chip) -> float:
-    """Return the cycles that a unit needs for its work, at its full rate."""
-    return max(
-        (work.bytes_in + work.bytes_out) / chip.dram_bytes_per_cycle,
-        work.macs / chip.peak_macs_per_cycle,
-        work.vector_ops / chip.vector_lanes,
-        work.core_ops / chip.core_ops_per_cycle,
-        # Assumed: the layout engine turns blocks at the rate of the DRAM.
-        work.turned / chip.dram_bytes_per_cycle,
-    )
-
-
-def cycles(block: Block, chip: Chip) -> list[float]:
-    """Return a lower bound of the cycles of each command of a block.
-
-    The units of one command overlap perfectly, commands follow each other; each begins
-    with one DRAM latency.  Loops count all their trips, dynamic bodies once.
-    """
-    found: list[float] = []
-    for located in block:
-        command = located.cmd
-        units: Counter[Unit] = Counter()
-        for _, work in works(command):
-            units[work.unit] += work_cycles(work, chip)
-        trips = command.trips if isinstance(command, Loop) else 1
-        inner = sum(sum(cycles(b, chip)) for b in blocks_of(command))
-        longest = max(units.values(), default=0)
-        found.append(chip.dma_latency_cycles + longest + trips * inner)
-    return found
 
 
 # --------------------------------------------------------------------- static accounts

@@ -37,7 +37,7 @@ HEIGHT = {
     "_jax_compat": 7,
     "plugin": 8,
     "rewrite": 8,
-    "flax": 8,
+    "flax": 9,
     "optim": 1,
     "compare": 1,
     "docs_gen": 8,

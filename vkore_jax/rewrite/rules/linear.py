@@ -55,6 +55,13 @@ class Contraction:
         return None
 
 
+_WIDE_SUM = {"bfloat16": "BF16_BF16_F32", "float16": "F16_F16_F32"}
+
+
+def _name(precision: Any) -> str | None:
+    return getattr(precision, "name", None)
+
+
 def contraction(node: Node) -> Contraction:
     """Read a dot_general."""
     contract, batch = node.params["dimension_numbers"]
@@ -62,6 +69,8 @@ def contraction(node: Node) -> Contraction:
     if isinstance(precision, tuple) and len(set(precision)) == 1:
         precision = precision[0]
     left, right = node.inputs
+    if left.dtype == right.dtype and _WIDE_SUM.get(str(left.dtype)) == _name(precision):
+        precision = None  # what the primitives do anyway
 
     def axes(pair: Any) -> tuple[Axes, Axes]:
         return tuple(map(int, pair[0])), tuple(map(int, pair[1]))

@@ -109,11 +109,18 @@ class TrainConfig:
     beta2: float = 0.95  # 0.999 forgets too slowly for runs this short
     clip_norm: float = 1.0  # global norm of the gradient
     seed: int = 0  # fixes initialisation, data order, dropout and sampling
+    data_seed: int | None = None  # fixes the data order alone; None: seed does
     precision: Literal["default", "high", "highest"] = "default"  # of matmuls
+    param_dtype: Literal["f32", "bf16"] = "f32"  # of weights, gradients, activations
+    # How a bf16 weight keeps small updates, and how moments are stored: vkore_jax.optim
+    master: Literal["f32", "hilo", "kahan", "stochastic", "nearest"] = "f32"
+    moments: Literal["f32", "hilo", "stochastic", "nearest"] = "f32"
+    loss_scale: Literal["none", "dynamic"] = "none"  # dynamic: skips overflows
     overfit: bool = False  # train on the first batch only: the loss must go to zero
 
     eval_every: int = 50  # steps between evaluations on held-out text
     eval_batches: int = 8
+    grad_every: int = 0  # steps between recorded gradient sketches, and step 1; 0: none
     sample_tokens: int = 120  # length of the text written at the end
     sample_temperature: float = 0.8
     prompt: str = "Once upon a time"
@@ -137,6 +144,26 @@ class TrainConfig:
             "micro_batches",
             f"a divisor of batch_size = {self.batch_size}",
             self,
+        )
+        _require(self.grad_every >= 0, "grad_every", "at least 0", self)
+        if self.param_dtype == "f32" and self.master != "f32":
+            raise ConfigError(
+                f"master={self.master} is a way to keep bf16 weights: add "
+                "--param_dtype bf16"
+            )
+
+    @property
+    def order_seed(self) -> int:
+        """Seed of the data order."""
+        return self.seed if self.data_seed is None else self.data_seed
+
+    @property
+    def mixed_precision(self) -> bool:
+        """Whether the optimizer needs vkore_jax.optim."""
+        return (
+            self.param_dtype != "f32"
+            or self.moments != "f32"
+            or (self.loss_scale != "none")
         )
 
     @property
@@ -162,6 +189,16 @@ PRESETS: dict[str, TrainConfig] = {
         ),
         data=_STORIES, steps=5_000, batch_size=32, learning_rate=2e-3,
         warmup_steps=200, eval_every=500,
+    ),
+    # The model of tinystories-3m, with steps small enough to compare many runs.
+    "trajectory": TrainConfig(
+        model=ModelConfig(
+            vocab_size=4096, context=64, d_model=192, n_layers=6, n_heads=6,
+            n_kv_heads=2, d_ff=512,
+        ),
+        data=_STORIES, steps=500, batch_size=4, learning_rate=3e-4,
+        warmup_steps=50, eval_every=100, eval_batches=16, grad_every=50,
+        checkpoint_every=50,
     ),
     "tinystories-15m": TrainConfig(
         model=ModelConfig(

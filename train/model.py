@@ -29,9 +29,10 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     """
     left, right = jnp.split(x, 2, axis=-1)  # (b, t, h, d/2) each
     cos, sin = cos[None, :, None, :], sin[None, :, None, :]
-    return jnp.concatenate(
+    turned = jnp.concatenate(
         [left * cos - right * sin, right * cos + left * sin], axis=-1
     )
+    return turned.astype(x.dtype)
 
 
 class Attention(nnx.Module):

@@ -18,11 +18,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from train import data, report, sample
+from train import data, gradients, report, sample
 from train.checkpoint import Checkpoints
 from train.config import ConfigError, TrainConfig, flatten
 from train.options import parse_args
-from train.step import init_state, make_eval_step, make_train_step
+from train.step import StepMetrics, init_state, make_eval_step, make_train_step
 
 _PACKAGES = (
     "jax",
@@ -32,6 +32,7 @@ _PACKAGES = (
     "orbax-checkpoint",
     "numpy",
     "tokenizers",
+    "vkore_jax",
 )
 _ORDER_STEPS = 100  # steps whose data order is hashed into run.json
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
@@ -53,7 +54,7 @@ def train(preset: str, config: TrainConfig) -> int:
 
     dataset = data.load(config.data, config.model.vocab_size)
     context, batch_size = config.model.context, config.batch_size
-    batches = data.Batches(dataset.train, batch_size, context, config.seed)
+    batches = data.Batches(dataset.train, batch_size, context, config.order_seed)
     held_out = list(
         data.eval_batches(dataset.valid, batch_size, context, config.eval_batches)
     )
@@ -91,9 +92,11 @@ def train(preset: str, config: TrainConfig) -> int:
             started = time.perf_counter()
             batch = batches(0 if config.overfit else step - 1)
             state, found = train_step(state, batch)
-            line: dict[str, Any] = {"step": step}
-            line |= {name: float(value) for name, value in found._asdict().items()}
+            line: dict[str, Any] = {"step": step} | scalars(found)
             seconds = time.perf_counter() - started
+
+            if config.grad_every and (step == 1 or step % config.grad_every == 0):
+                gradients.record(run, step, found.gradient)
 
             if step % config.eval_every == 0 or step == config.steps:
                 loss = float(np.mean([eval_step(state.params, b) for b in held_out]))
@@ -137,6 +140,12 @@ def train(preset: str, config: TrainConfig) -> int:
     return 0
 
 
+def scalars(found: StepMetrics) -> dict[str, Any]:
+    """Return the numbers of a step as JSON values, without those not asked for."""
+    values = found._replace(gradient=None)._asdict()
+    return {name: np.asarray(x).item() for name, x in values.items() if x is not None}
+
+
 def prepare_directory(run: Path, *, resume: bool) -> None:
     """Create the run directory; an earlier run in it is moved aside, not lost."""
     if resume:
@@ -159,8 +168,12 @@ def describe(
         "n_params": config.model.n_params,
         "backend": device.platform,
         "device_kind": device.device_kind,
+        # The emulated chip is a profile: its name is the kind of the device.
+        "chip": device.device_kind if device.platform == "vkore" else None,
+        "seed": config.seed,
+        "precision": config.precision,
         "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in _PACKAGES},
+        | {name: _version(name) for name in _PACKAGES},
         "data": {
             "source": dataset.source,
             "hash": dataset.data_hash,
@@ -170,9 +183,17 @@ def describe(
             "valid_tokens": len(dataset.valid),
             "valid_bytes_per_token": dataset.valid_bytes_per_token,
         },
+        "gradients": gradients.describe() if config.grad_every else None,
         "result": None,
         "ledger": None,
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None  # vkore_jax on a machine that only makes the reference run
 
 
 @contextlib.contextmanager

@@ -26,11 +26,14 @@ class TrainState(NamedTuple):
 
 
 class StepMetrics(NamedTuple):
-    """What a step reports, each () float32."""
+    """What a step reports, () float32 where nothing else is said; None: not asked."""
 
     loss: jax.Array  # mean negative log-likelihood, nats a token
     learning_rate: jax.Array
     grad_norm: jax.Array  # global norm before clipping
+    skipped: jax.Array | None = None  # updates dropped so far as not finite, () int32
+    loss_scale: jax.Array | None = None  # of this step
+    gradient: Any = None  # a tree like the parameters, times the loss scale
 
 
 Batch: TypeAlias = np.ndarray | jax.Array
@@ -50,7 +53,7 @@ def lr_schedule(config: TrainConfig) -> Callable[[Any], Any]:
 
 def optimizer(config: TrainConfig) -> optax.GradientTransformation:
     """AdamW after clipping; norms and other vectors are not decayed."""
-    return optax.chain(
+    adamw = optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(
             # Step 0 would have rate 0: shift so that every step learns.
@@ -61,17 +64,38 @@ def optimizer(config: TrainConfig) -> optax.GradientTransformation:
             mask=lambda params: jax.tree.map(lambda p: p.ndim >= 2, params),
         ),
     )
+    if not config.mixed_precision:
+        return adamw
+    from vkore_jax import optim  # only here: an f32 run needs nothing of vkore
+
+    return optim.mixed_precision(
+        adamw,
+        optim.Policy(
+            master=config.master,
+            moments=config.moments,
+            loss_scale="dynamic" if config.loss_scale == "dynamic" else None,
+            seed=config.seed,
+        ),
+    )
 
 
 def init_state(config: TrainConfig) -> TrainState:
     """Return the state before the first step, drawn from `config.seed`."""
     params = init_params(config.model, jax.random.key(config.seed))
-    return TrainState(jnp.int32(0), params, optimizer(config).init(params))
+    tx = optimizer(config)
+    if config.param_dtype == "f32":
+        return TrainState(jnp.int32(0), params, tx.init(params))
+    from vkore_jax import optim
+
+    params, opt_state = optim.init_narrow(tx, params)
+    return TrainState(jnp.int32(0), params, opt_state)
 
 
 def token_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
     """Mean cross-entropy of (b, t, v) logits and (b, t) ids, nats a token."""
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    losses = optax.softmax_cross_entropy_with_integer_labels(
+        logits.astype(jnp.float32), targets
+    )
     return losses.mean()
 
 
@@ -80,29 +104,40 @@ def make_train_step(config: TrainConfig) -> StepFn:
 
     `batch` is (batch_size, context + 1) int32: inputs and, shifted by one, targets.
     With micro-batches, gradients are averaged over equal parts of the batch, which
-    gives the gradient of the whole at a fraction of the activations.
+    gives the gradient of the whole at a fraction of the activations.  The gradient is
+    among the metrics if `grad_every` asks for a record.
     """
     graph, _ = abstract_decoder(config.model)
     tx = optimizer(config)
     dropout_root = jax.random.fold_in(jax.random.key(config.seed), 1)
 
-    def loss_fn(params: nnx.State, batch: jax.Array, key: jax.Array) -> jax.Array:
+    scaled = config.loss_scale != "none"
+    optim: Any = None
+    if scaled:
+        from vkore_jax import optim
+
+    def loss_fn(
+        params: nnx.State, batch: jax.Array, key: jax.Array, scale: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
         logits = nnx.merge(graph, params)(batch[:, :-1], key)
-        return token_loss(logits, batch[:, 1:])
+        loss = token_loss(logits, batch[:, 1:])
+        return (loss if scale is None else loss * scale), loss
 
     def accumulate(
-        params: nnx.State, batch: jax.Array, key: jax.Array
+        params: nnx.State, batch: jax.Array, key: jax.Array, scale: jax.Array | None
     ) -> tuple[jax.Array, nnx.State]:
         n = config.micro_batches
+        loss_and_grad = jax.value_and_grad(loss_fn, has_aux=True)
         if n == 1:
-            return jax.value_and_grad(loss_fn)(params, batch, key)
+            (_, loss), grads = loss_and_grad(params, batch, key, scale)
+            return loss, grads
 
         def add(total, part):
             i, rows = part
-            found = jax.value_and_grad(loss_fn)(
-                params, rows, jax.random.fold_in(key, i)
+            (_, loss), grads = loss_and_grad(
+                params, rows, jax.random.fold_in(key, i), scale
             )
-            return jax.tree.map(jnp.add, total, found), None
+            return jax.tree.map(jnp.add, total, (loss, grads)), None
 
         zero = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
         parts = batch.reshape(n, -1, batch.shape[1])
@@ -111,12 +146,22 @@ def make_train_step(config: TrainConfig) -> StepFn:
 
     def step(state: TrainState, batch: jax.Array) -> tuple[TrainState, StepMetrics]:
         key = jax.random.fold_in(dropout_root, state.step)
-        loss, grads = accumulate(state.params, batch, key)
+        scale, skipped = None, None
+        if scaled:
+            scale = optim.loss_scale(state.opt_state)
+        loss, grads = accumulate(state.params, batch, key, scale)
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        rate = lr_schedule(config)(state.step + 1)
+        if scaled:
+            skipped = optim.skipped_steps(opt_state)
+        norm = optax.tree.norm(jax.tree.map(lambda g: g.astype(jnp.float32), grads))
         metrics = StepMetrics(
-            loss, jnp.asarray(rate, jnp.float32), optax.tree.norm(grads)
+            loss=loss,
+            learning_rate=jnp.asarray(lr_schedule(config)(state.step + 1), jnp.float32),
+            grad_norm=norm if scale is None else norm / scale,
+            skipped=skipped,
+            loss_scale=scale,
+            gradient=grads if config.grad_every else None,
         )
         return TrainState(state.step + 1, params, opt_state), metrics
 

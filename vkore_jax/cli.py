@@ -104,6 +104,33 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--output", type=Path, metavar="DIR", help="write result_0.npy ... there"
     )
+
+    compare = add("compare", _compare, "compare the loss trajectories of training runs")
+    compare.add_argument(
+        "reference", type=Path, help="run directory (with metrics.jsonl) to measure by"
+    )
+    compare.add_argument("runs", type=Path, nargs="+", help="run directories")
+    compare.add_argument(
+        "--null", type=Path, metavar="RUN", help="the reference with another seed"
+    )
+    compare.add_argument(
+        "--seeds",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="the reference with other seeds, for a band",
+    )
+    compare.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write report.md, series.csv and plots there",
+    )
+    compare.add_argument(
+        "--no-plots", action="store_true", help="leave the plots out (no matplotlib)"
+    )
     return parser
 
 
@@ -164,6 +191,20 @@ def _run(args: argparse.Namespace) -> None:
         if args.output:
             args.output.mkdir(parents=True, exist_ok=True)
             np.save(args.output / f"result_{i}.npy", np.asarray(array))
+
+
+def _compare(args: argparse.Namespace) -> None:
+    from vkore_jax.compare import compare, markdown, write_report
+
+    found = compare(args.reference, args.runs, null=args.null, seeds=args.seeds)
+    print(markdown(found, with_plots=False), end="")
+    if args.output:
+        path = write_report(found, args.output, with_plots=not args.no_plots)
+        print(f"\nwritten to {path.parent}: {', '.join(sorted(_names(path.parent)))}")
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
 
 
 def _engine(name: str) -> Callable[[bytes, Any], Any]:

@@ -8,7 +8,9 @@ Counting rules:
 - Bytes are DRAM bytes.  A block that is still in its scratchpad slot is not moved
   again: a tile is moved once for every step of the grid axes up to the innermost one
   that cuts it.
-- A multiply-accumulate counts once per partial product of the precision strategy.
+- A multiply-accumulate counts once per partial product of the precision strategy, and
+  is booked under the element type that the array multiplies.  Scales and the sums of
+  partial products are the accumulators' work and cost nothing.
 - Vector work is in lane-cycles: micro-op cycles times elements, twice for 64-bit lanes.
 - Core work is in scalar element operations of the control core.
 - The body of a LOOP counts `trips` times.  What runs a number of times that only the
@@ -78,6 +80,8 @@ class Work:
         bytes_in: DRAM bytes read.
         bytes_out: DRAM bytes written.
         macs: multiply-accumulates of the systolic array.
+        operand: element type that the array multiplies; a chip does some types at a
+            multiple of its rate (`Chip.mac_rates`).
         vector_ops: lane-cycles of the vector unit.
         core_ops: element operations of the control core.
         turned: bytes that the layout engine moves within the scratchpad.
@@ -87,6 +91,7 @@ class Work:
     bytes_in: int = 0
     bytes_out: int = 0
     macs: int = 0
+    operand: str = ""
     vector_ops: int = 0
     core_ops: int = 0
     turned: int = 0
@@ -128,7 +133,8 @@ def gemm_work(group: Group, stage: Gemm) -> Work:
     products *= group.tiles[stage.lhs].shape[-1]
     if stage.strategy is Strategy.LANES:
         return Work(unit=Unit.VPU, vector_ops=2 * products)
-    return Work(unit=Unit.MXU, macs=products)
+    operand = STRATEGIES[stage.strategy].needs
+    return Work(unit=Unit.MXU, macs=products, operand=operand)
 
 
 @STAGE_WORK.rule(Vec)
@@ -191,7 +197,11 @@ def conv_work(cmd: Conv) -> Work:
             vector_ops=2 * products,
         )
     return Work(
-        unit=Unit.MXU, bytes_in=traffic, bytes_out=cmd.dst.nbytes, macs=products
+        unit=Unit.MXU,
+        bytes_in=traffic,
+        bytes_out=cmd.dst.nbytes,
+        macs=products,
+        operand=STRATEGIES[cmd.strategy].needs,
     )
 
 
@@ -369,12 +379,14 @@ class Account:
     Attributes:
         units: what each unit did.
         mnemonics: how many commands and stages of each kind ran.
+        array_macs: multiply-accumulates of the array by element type.
     """
 
     units: dict[Unit, UnitAccount] = field(
         default_factory=lambda: {u: UnitAccount() for u in Unit}
     )
     mnemonics: Counter[str] = field(default_factory=Counter)
+    array_macs: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Account, times: int = 1) -> None:
         """Add another account a number of times."""
@@ -382,6 +394,8 @@ class Account:
             mine.add(other.units[unit], times)
         for name, count in other.mnemonics.items():
             self.mnemonics[name] += times * count
+        for name, count in other.array_macs.items():
+            self.array_macs[name] += times * count
 
     def record(self, mnemonic: str, work: Work, times: int) -> None:
         """Add the work of one command or stage."""
@@ -390,6 +404,8 @@ class Account:
         for name in _QUANTITIES:
             setattr(unit, name, getattr(unit, name) + times * getattr(work, name))
         self.mnemonics[mnemonic] += times
+        if work.operand:
+            self.array_macs[work.operand] += times * work.macs
 
     @property
     def macs(self) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import hashlib
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from vkore_jax import dtypes
+from vkore_jax.dtypes import DType
 from vkore_jax.errors import InvalidArgument
 from vkore_jax.isa import Strategy
 from vkore_jax.isa.strategies import STRATEGIES
@@ -126,9 +128,25 @@ class Chip:
         """Bits of the widest float that may be kept in DRAM."""
         return dtypes.by_short(self.storage).bits
 
+    def stores(self, dtype: DType, shape: Sequence[int]) -> bool:
+        """Return whether an array may be a parameter or result of a program."""
+        parts = {"f": 1, "c": 2}.get(dtype.kind)
+        if parts is None or math.prod(shape) <= 1:
+            return True
+        return dtype.bits // parts <= self.storage_bits
+
     def mac_rate(self, dtype: str) -> int:
         """Return multiply-accumulates per cell and cycle for an element type."""
         return self.mac_rates.get(dtype, 1)
+
+    def array_cycles(self, macs: Mapping[str, int]) -> float:
+        """Return the least cycles of the array for multiply-accumulates by type.
+
+        Args:
+            macs: element type -> multiply-accumulates (`cost.Account.array_macs`).
+        """
+        cycles = (count / self.mac_rate(dtype) for dtype, count in macs.items())
+        return sum(cycles) / self.peak_macs_per_cycle
 
     @property
     def peak_macs_per_cycle(self) -> int:

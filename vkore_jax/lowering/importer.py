@@ -43,6 +43,7 @@ from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.locations import UNKNOWN, Locations
 from vkore_jax.lowering.op import Op, TensorType, dense_elements, is_token
 from vkore_jax.lowering.registry import Rule, RuleSet
+from vkore_jax.lowering.storage import Named, check_storage
 from vkore_jax.program import Location
 
 RULES: RuleSet = RuleSet.union(
@@ -167,11 +168,11 @@ class _Walk:
         if main is None:
             raise InvalidArgument("the module has no function `main`")
         block = main.regions[0].blocks[0]
+        name = attributes["sym_name"].value if "sym_name" in attributes else "main"
+        check_storage(self.chip, name, self._taken(block), self._given(main))
         b = Builder(self.chip, UNKNOWN)
         params = b.params([self.type(a.type) for a in block.arguments])
         outputs = self.block(b, block, _Frame(UNKNOWN, frozenset({"main"})), params)
-        names = attributes
-        name = names["sym_name"].value if "sym_name" in names else "main"
         kinds = tuple(
             a["mhlo.memory_kind"].value if "mhlo.memory_kind" in a else ""
             for a in _dictionaries(main, "res_attrs", len(outputs))
@@ -186,6 +187,26 @@ class _Walk:
             ),
             result_memory_kinds=kinds,
         )
+
+    def _taken(self, block: Any) -> list[Named]:
+        """Return names, as JAX gives them, and types of the parameters."""
+        out: list[Named] = []
+        for i, argument in enumerate(block.arguments):
+            loc, name = argument.location, f"parameter {i}"
+            if isinstance(loc, mlir.NameLoc):
+                name = loc.name_str
+            out.append((name, self.type(argument.type)))
+        return out
+
+    def _given(self, main: Any) -> list[Named]:
+        """Return names and types of the results."""
+        types = main.attributes["function_type"].value.results
+        out: list[Named] = []
+        for i, named in enumerate(_dictionaries(main, "res_attrs", len(types))):
+            key = "jax.result_info"
+            name = named[key].value if key in named else f"result {i}"
+            out.append((name, self.type(types[i])))
+        return out
 
     # ------------------------------------------------------------------- types
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jaxlib.mlir.dialects import stablehlo
 
-from vkore_jax.chips import Chip, get_chip
+from vkore_jax.chips import CHIPS, Chip, get_chip
 from vkore_jax.errors import (
     InvalidArgument,
     NotYetImplemented,
@@ -62,12 +62,14 @@ class ClientConfig:
 def configure(options: Mapping[str, Any]) -> ClientConfig:
     """Read client options, then the environment, then defaults.
 
-    `VKORE_CHIP` names the profile, `VKORE_NUM_DEVICES` sets the number of chips,
+    `VKORE_CHIP` names the profile (or its file), `VKORE_NUM_DEVICES` sets the number of
+    chips,
     `VKORE_DRAM_BYTES` overrides the profile's memory.  The client options `chip`,
     `num_devices` and `dram_bytes` win over them.
 
     Raises:
-        InvalidArgument: an unknown chip, or a number that is not a positive integer.
+        InvalidArgument: an unknown chip, a bad profile, or a number that is not a
+            positive integer.
     """
 
     def number(name: str, default: int) -> int:
@@ -87,7 +89,10 @@ def configure(options: Mapping[str, Any]) -> ClientConfig:
     chip = get_chip(options.get("chip") or os.environ.get("VKORE_CHIP"))
     devices = number("num_devices", 1)
     dram = number("dram_bytes", chip.dram_bytes)
-    version = f"vkore_jax {_version()} (chip {chip.name})"
+    # A profile of the user's own may change under its name: programs compiled for
+    # another one are none of its.
+    label = chip.name if chip.name in CHIPS else f"{chip.name} {chip.digest}"
+    version = f"vkore_jax {_version()} (chip {label})"
     return ClientConfig(
         chip=chip,
         num_devices=devices,
@@ -95,7 +100,7 @@ def configure(options: Mapping[str, Any]) -> ClientConfig:
         platform_version=version,
         topology_version=f"{version}, ahead of time",
         device_kind=chip.name,
-        serialized=f"vkore {chip.name} x{devices}",
+        serialized=f"vkore {label} x{devices}",
         attributes=(
             ("chip", chip.name),
             ("clock_hz", chip.clock_hz),

@@ -173,13 +173,14 @@ def strategy_error(
     facts = STRATEGIES[strategy]
     a, b = _magnitude(lhs), _magnitude(rhs)
     top_a, top_b = _tops(a, -1, run, strategy), _tops(b, -2, run, strategy)
-    wrong_a = facts.relative * a + facts.floor * top_a
-    wrong_b = facts.relative * b + facts.floor * top_b
+    info = np.finfo(np.float32)
+    tiny = float(info.smallest_normal)  # subnormal operands and parts are flushed
+    wrong_a = facts.relative * a + facts.floor * top_a + tiny
+    wrong_b = facts.relative * b + facts.floor * top_b + tiny
     most = np.matmul(a + wrong_a, b + wrong_b)
     operands = most - np.matmul(a, b)
-    info = np.finfo(np.float32)
     terms = max(a.shape[-1], 1) * facts.passes
-    rounding = 2 * terms * float(info.eps) * most + float(info.smallest_normal)
+    rounding = 2 * terms * float(info.eps) * most + tiny
     return operands + facts.left_out * np.matmul(top_a, top_b) + rounding
 
 

@@ -79,6 +79,12 @@ def _check_signature(ctx: Context) -> None:
 
 def _check_spec(ctx: Context, spec: TensorSpec, segment: Segment, what: str) -> None:
     ctx.whole(spec.view, what)
+    if not ctx.chip.stores(spec.dtype, spec.shape):
+        raise InvalidProgram(
+            f"{what}: chip {ctx.chip.name!r} keeps no float wider than "
+            f"{ctx.chip.storage} between programs (single elements excepted), found "
+            f"{spec.dtype}{list(spec.shape)}"
+        )
     found = ctx.program.buffers[spec.buffer].segment
     if found is not segment:
         raise InvalidProgram(

@@ -112,7 +112,7 @@ def _halves(parts: int) -> Round:
             total = binary(e, "add", total, value) if i else value
             if i < parts - 1:
                 rest = _times(e, binary(e, "subtract", rest, part), 2.0**11)
-        return total
+        return _below_top(e, total, strategies.FP16_SHIFT)
 
     return rounding
 
@@ -122,7 +122,16 @@ def _eighths(e: Emitter, scaled: Val) -> Val:
     normal = e.reduce_precision(scaled, 8, 3)
     tiny = _times(e, _nearest(e, _times(e, scaled, 2.0**9)), 2.0**-9)
     small = _compare(e, "LT", _unary(e, "abs", scaled), _constant(e, scaled, 2.0**-6))
-    return select(e, small, tiny, normal)
+    return _below_top(e, select(e, small, tiny, normal), strategies.FP8_SHIFT)
+
+
+def _below_top(e: Emitter, v: Val, shift: int) -> Val:
+    """Keep what was rounded up to 2**(shift + 1) one bit below it.
+
+    Scaled back from the largest exponent it would be infinite, where the chip scales
+    sums only; the bit is inside the accumulation bound.
+    """
+    return _clamp(e, v, float(np.nextafter(np.float32(2.0 ** (shift + 1)), 0)))
 
 
 _FORMATS: dict[Strategy, tuple[int, Round]] = {
@@ -280,8 +289,11 @@ def _times(e: Emitter, v: Val, factor: float) -> Val:
 
 
 def _saturated(e: Emitter, v: Val, limit: int) -> Val:
+    return _clamp(e, _nearest(e, v), limit)
+
+
+def _clamp(e: Emitter, x: Val, limit: float) -> Val:
     low, high = e.scalar(F32, -limit), e.scalar(F32, limit)
-    x = _nearest(e, v)
     text = (
         f"stablehlo.clamp {low.name}, {x.name}, {high.name} : "
         f"({low.type}, {x.type}, {high.type}) -> {x.type}"

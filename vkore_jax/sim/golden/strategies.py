@@ -95,8 +95,9 @@ def _single(x: Array) -> Array:
 def split(x: Array, parts: int) -> list[Array]:
     """Cut f32 into bf16 parts, largest first, each held in f32.
 
-    part_i = bf16(x - part_0 - ... - part_{i-1}), every difference in f32 (exact).  A
-    value whose first part is not finite is not split: its further parts are 0.
+    part_i = bf16(x - part_0 - ... - part_{i-1}), every difference in f32 (exact, but
+    subnormal ones are 0).  A value whose first part is not finite is not split: its
+    further parts are 0.
     """
     rest = _single(x)
     out: list[Array] = []
@@ -106,7 +107,7 @@ def split(x: Array, parts: int) -> list[Array]:
         if i == 0:
             finite = np.isfinite(part)
         out.append(part)
-        rest = np.where(finite, rest - part, np.float32(0))
+        rest = flush(np.where(finite, rest - part, np.float32(0)))
     return out
 
 

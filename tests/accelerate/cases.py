@@ -41,7 +41,9 @@ def case(
     CASES.append(Case(name, function, args, found, left))
 
 
-def linen(name: str, module: nn.Module, *args: Any, left: str = "", **counts: int):
+def linen(
+    name: str, module: nn.Module, *args: Any, left: str = "", **counts: Any
+) -> None:
     shapes = jax.eval_shape(lambda *a: module.init(jax.random.key(0), *a), *args)
     # Not the initial values: a bias of zeros hides errors.
     params = jax.tree.map(lambda s: 0.5 * normal(*s.shape), shapes)
@@ -56,7 +58,7 @@ def linen(name: str, module: nn.Module, *args: Any, left: str = "", **counts: in
     case(name, function, params, *(args[i] for i in floats), left=left, **counts)
 
 
-def module(name: str, make: Callable[[nnx.Rngs], Any], x: Any, **counts: int) -> None:
+def module(name: str, make: Callable[[nnx.Rngs], Any], x: Any, **counts: Any) -> None:
     graph, state = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
     state = jax.tree.map(lambda a: 0.5 * normal(*a.shape), state)
 

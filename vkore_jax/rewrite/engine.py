@@ -118,7 +118,10 @@ def _plan(
     rule: Rule, node: Node, root: Value, graph: Graph, reasons: dict[Node, str]
 ) -> Plan | None:
     """Return the first match's plan that may be used; note why others may not."""
-    matches = rule.pattern.match(rule.frame(root), {})
+    start = rule.frame(root)
+    if not start.axes:  # nothing that the primitives compute is a scalar
+        return None
+    matches = rule.pattern.match(start, {})
     for env in itertools.islice(matches, _TRIES):
         match = Match(root, env)
         reason = rule.guard(match)

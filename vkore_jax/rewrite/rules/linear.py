@@ -55,7 +55,11 @@ class Contraction:
         return None
 
 
-_WIDE_SUM = {"bfloat16": "BF16_BF16_F32", "float16": "F16_F16_F32"}
+_SAME = {
+    "bfloat16": ("BF16_BF16_F32", "HIGH", "HIGHEST"),
+    "float16": ("F16_F16_F32", "HIGH", "HIGHEST"),
+}
+"""Precisions that change nothing for operands of 16 bits."""
 
 
 def _name(precision: Any) -> str | None:
@@ -69,7 +73,7 @@ def contraction(node: Node) -> Contraction:
     if isinstance(precision, tuple) and len(set(precision)) == 1:
         precision = precision[0]
     left, right = node.inputs
-    if left.dtype == right.dtype and _WIDE_SUM.get(str(left.dtype)) == _name(precision):
+    if left.dtype == right.dtype and _name(precision) in _SAME.get(str(left.dtype), ()):
         precision = None  # what the primitives do anyway
 
     def axes(pair: Any) -> tuple[Axes, Axes]:

@@ -61,3 +61,16 @@ def test_found(f: Callable[..., Any]) -> None:
     for have in (jax.tree.leaves(on_chip), golden.run(program.encoded, [X, AT])):
         for h, w in zip(have, want, strict=True):
             np.testing.assert_array_equal(np.asarray(h), w)
+
+
+def test_columns_of_a_product_inside_the_group() -> None:
+    """The gradient repeats a product's columns along an axis inside of them."""
+
+    def f(v: jax.Array) -> jax.Array:
+        rows = jnp.cos(v).sum((0, 3))
+        return jnp.tanh(jnp.einsum("ij,ij->i", rows, rows, precision="highest")).sum()
+
+    v = np.random.default_rng(0).standard_normal((2, 1, 5, 5)).astype(np.float32)
+    want = harness.on_cpu(jax.grad(f), [v])
+    found = np.asarray(jax.jit(jax.grad(f))(jax.device_put(v, harness.VKORE)))
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)

@@ -315,6 +315,8 @@ class Space:
             {j for i in self.locked for j in moved((i,))},
             {moved(h) for h in self.opened},
         )
+        if not all(_columns_innermost(n, r) for n, r in made.placed.items()):
+            return None
         return made if made._admits(set(), set()) else None
 
     def join(self, other: Space) -> bool:
@@ -333,6 +335,17 @@ class Space:
         if self.gemm is not None:
             self.locked.update(i for hole in self.opened for i in hole)
         return True
+
+
+def _columns_innermost(node: Node, region: Region) -> bool:
+    """True unless some axis of the group lies inside the columns of a product.
+
+    The array writes rows of columns: results with another axis inside would have to
+    be stored transposed.
+    """
+    if not isinstance(node, Gemm) or node.result.shape[-1] == 1:
+        return True
+    return region[0][0] == 1
 
 
 def source_region(access: Access, spans: list[list[Span]]) -> Region:

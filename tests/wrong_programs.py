@@ -553,7 +553,7 @@ def _conv(b: ProgramBuilder, dst: tuple[int, ...], rhs: View) -> None:
     b.emit(
         Conv(
             b.result(F32, dst), b.arg(F32, (2, 5, 3)), rhs, one, none, none, one, one,
-            none, 1, 1, Strategy.BF16X1, 1, 1,
+            none, 1, 1, Strategy.BF16X1, 1, (1,), 1,
         )
     )  # fmt: skip
 

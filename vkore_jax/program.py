@@ -40,7 +40,7 @@ from vkore_jax.isa.enums import Segment
 from vkore_jax.isa.view import View
 
 MAGIC = b"VKPROG\r\n"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _HEADER = 48
 
 

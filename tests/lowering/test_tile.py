@@ -133,18 +133,31 @@ def conv(shape: tuple[int, ...], window: tuple[int, ...]) -> ir.Module:
     return module(b.done(y))
 
 
-def test_convolutions_are_cut_in_samples_and_features() -> None:
+def test_convolutions_are_cut_in_samples_positions_and_features() -> None:
     whole = programs.compiled(conv((8, 10, 10, 3), (3, 3, 3, 16)), VK1).block[0].cmd
-    assert (whole.block_n, whole.block_o) == (8, 16)
+    assert (whole.block_n, whole.block_out, whole.block_o) == (8, (10, 10), 16)
     cut = programs.compiled(conv((8, 10, 10, 3), (3, 3, 3, 16)), TINY).block[0].cmd
     assert cut.block_n == 1
-    assert cut.block_o < 16
+    assert 1 < cut.block_out[0] < 10
+    assert cut.block_out[1] == 10
+    large = programs.compiled(conv((1, 512, 512, 3), (7, 7, 3, 64)), VK1).block[0].cmd
+    assert large.block_o == 64
+    # As many positions as there are accumulators; a square reads the least twice.
+    assert large.block_out == (128, 128)
+    assert large.blocks.lhs_bytes() < 1.5 * large.lhs.nbytes
+    wide = programs.compiled(conv((1, 4, 4, 64), (3, 3, 64, 512)), TINY).block[0].cmd
+    assert wide.block_o < 512
 
 
 def test_a_convolution_that_does_not_fit_says_what_to_do() -> None:
     with pytest.raises(ResourceExhausted) as e:
-        programs.compiled(conv((1, 64, 64, 16), (3, 3, 16, 4)), TINY)
-    for part in ("16,384", "bytes of scratchpad", "use a smaller image", "test at ?"):
+        programs.compiled(conv((1, 8, 8, 2048), (3, 3, 2048, 4)), TINY)
+    for part in (
+        "more than chip",
+        "bytes of scratchpad",
+        "input channels",
+        "test at ?",
+    ):
         assert part in str(e.value)
 
 

@@ -404,6 +404,7 @@ def conv_case(
     batch_groups: int = 1,
     strategy: Strategy = Strategy.BF16X1,
     blocks: tuple[int, int] = (2, 3),
+    block_out: Sequence[int] | None = None,
     types: tuple[DType, DType, DType] = (F32, F32, F32),
 ) -> SimCase:
     """Channels-last convolution, lhs (n, *spatial, c), rhs (*window, c/g, o)."""
@@ -421,6 +422,7 @@ def conv_case(
         )
     ]
     out = (lhs[0] // batch_groups, *spatial, rhs[-1])
+    spatial_blocks = [max(1, n) for n in spatial]
     tl, tr, to = types
 
     def build(chip: Chip) -> Program:
@@ -430,7 +432,7 @@ def conv_case(
             Conv(
                 b.result(to, out), x, w, tuple(strides), tuple(low), tuple(high),
                 tuple(ldil), tuple(rdil), tuple(flips), groups, batch_groups,
-                strategy, *blocks,
+                strategy, blocks[0], tuple(block_out or spatial_blocks), blocks[1],
             )
         )  # fmt: skip
         return b.build()
@@ -607,6 +609,16 @@ CASES = [
     conv_case("feature-groups", (2, 5, 5, 6), (3, 3, 2, 9), groups=3),
     conv_case("depthwise", (2, 6, 6, 4), (3, 3, 1, 4), groups=4),
     conv_case("batch-groups", (6, 5, 5, 3), (3, 3, 3, 4), batch_groups=2),
+    conv_case("rows", (3, 9, 6, 4), (3, 3, 4, 5), low=(1, 1), high=(1, 1),
+              block_out=(2, 6)),
+    conv_case("tiles", (2, 11, 9, 3), (3, 2, 3, 4), strides=(2, 1),
+              rhs_dilation=(1, 2), block_out=(3, 4)),
+    conv_case("tiles-transposed", (2, 4, 5, 3), (3, 3, 3, 4), lhs_dilation=(2, 3),
+              low=(2, 1), high=(1, 2), block_out=(3, 5)),
+    conv_case("tiles-groups", (2, 7, 5, 6), (3, 3, 2, 9), groups=3,
+              block_out=(2, 2)),
+    conv_case("tiles-batch-groups", (6, 5, 5, 3), (3, 3, 3, 4), batch_groups=2,
+              block_out=(1, 2)),
     conv_case("3d", (2, 4, 5, 4, 2), (2, 2, 2, 2, 3)),
     conv_case("x3", (2, 6, 6, 3), (3, 3, 3, 4), strategy=Strategy.BF16X3),
     conv_case("x6", (2, 6, 6, 3), (3, 3, 3, 4), strategy=Strategy.BF16X6),

@@ -11,7 +11,9 @@ reserved (zero), fields in order.  Encoding of a block: u32 count, commands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from vkore_jax.dtypes import DType
@@ -319,9 +321,11 @@ class Conv(Command):
     """Convolution on the systolic array (StableHLO `convolution`, fixed layout).
 
     lhs is (n, *spatial, c), rhs (*window, c / feature_groups, o), dst (n, *out, o),
-    rows contiguous.  The schedule cuts n and o: the engine computes `block_n` samples
-    and `block_o` output features at a time, and stages the operands and the result of
-    a block in the scratchpad twice (double buffering), see `staged_bytes`.
+    rows contiguous.  The schedule cuts the result: the engine computes `block_n`
+    samples, `block_out` positions along each spatial axis and `block_o` features at a
+    time, and stages the result and what it sees of the operands (neighbouring blocks
+    see some elements twice) in the scratchpad twice (double buffering), see
+    `staged_bytes`.  Blocks of one feature block follow one another.
     """
 
     dst: View = f(VIEW, "dense (n, *out, o)")
@@ -337,34 +341,93 @@ class Conv(Command):
     batch_groups: int = f(U32, "batch group count")
     strategy: Strategy = f(Enum(Strategy), "precision strategy")
     block_n: int = f(U32, "schedule: samples per block")
+    block_out: tuple[int, ...] = f(
+        INTS, "schedule: output positions per block, by axis"
+    )
     block_o: int = f(U32, "schedule: output features per block")
 
     def staged_bytes(self) -> tuple[int, int, int]:
         """Return the bytes of one block of lhs, rhs and dst."""
-        return conv_staged_bytes(
-            self.lhs, self.rhs, self.dst, self.batch_groups, self.block_n, self.block_o
+        return self.blocks.staged_bytes()
+
+    @property
+    def blocks(self) -> ConvBlocks:
+        """Return the schedule with the shapes that it cuts."""
+        return ConvBlocks(
+            lhs=self.lhs,
+            rhs=self.rhs,
+            dst=self.dst,
+            strides=self.strides,
+            lhs_dilation=self.lhs_dilation,
+            rhs_dilation=self.rhs_dilation,
+            batch_groups=self.batch_groups,
+            block_n=self.block_n,
+            block_out=self.block_out,
+            block_o=self.block_o,
         )
 
 
-def conv_staged_bytes(
-    lhs: Any, rhs: Any, dst: Any, batch_groups: int, block_n: int, block_o: int
-) -> tuple[int, int, int]:
-    """Return the bytes of one block of a convolution's lhs, rhs and dst.
+@dataclass(frozen=True, kw_only=True)
+class ConvBlocks:
+    """What the blocks of a convolution hold and read.
 
-    Args:
-        lhs: anything with `shape` (n, *spatial, c) and `nbytes`, as are the next two.
+    Attributes:
+        lhs: anything with `shape` (n, *spatial, c) and `dtype`, as are the next two.
         rhs: (*window, c_per_group, o).
         dst: (n, *out, o).
+        strides, lhs_dilation, rhs_dilation: of the window, one per spatial axis.
         batch_groups: batch group count; a sample of dst reads that many of lhs.
         block_n: samples of dst per block.
-        block_o: output features per block.
+        block_out: positions of dst per block, one per spatial axis.
+        block_o: features of dst per block.
     """
-    samples, features = max(dst.shape[0], 1), max(dst.shape[-1], 1)
-    return (
-        lhs.nbytes // max(lhs.shape[0], 1) * block_n * batch_groups,
-        rhs.nbytes // features * block_o,
-        dst.nbytes // (samples * features) * block_n * block_o,
-    )
+
+    lhs: Any
+    rhs: Any
+    dst: Any
+    strides: tuple[int, ...]
+    lhs_dilation: tuple[int, ...]
+    rhs_dilation: tuple[int, ...]
+    batch_groups: int
+    block_n: int
+    block_out: tuple[int, ...]
+    block_o: int
+
+    def seen(self, axis: int, positions: int) -> int:
+        """Return how many elements of lhs some output positions see along an axis."""
+        extent = self.lhs.shape[1 + axis]
+        if positions >= self.dst.shape[1 + axis]:
+            return int(extent)
+        reach = (self.rhs.shape[axis] - 1) * self.rhs_dilation[axis] + 1
+        span = (positions - 1) * self.strides[axis] + reach
+        return min(int(extent), -(-span // self.lhs_dilation[axis]))
+
+    def staged_bytes(self) -> tuple[int, int, int]:
+        """Return the bytes of one block of lhs, rhs and dst."""
+        lhs, rhs, dst = self.lhs, self.rhs, self.dst
+        seen = math.prod(self.seen(i, n) for i, n in enumerate(self.block_out))
+        samples = self.block_n * self.batch_groups
+        return (
+            samples * seen * lhs.shape[-1] * lhs.dtype.itemsize,
+            math.prod(rhs.shape[:-1]) * self.block_o * rhs.dtype.itemsize,
+            self.sums * dst.dtype.itemsize,
+        )
+
+    @property
+    def sums(self) -> int:
+        """Accumulators of one block."""
+        return self.block_n * math.prod(self.block_out) * self.block_o
+
+    def lhs_bytes(self) -> int:
+        """Return the bytes of lhs that all blocks together read."""
+        lhs, out = self.lhs, self.dst.shape[1:-1]
+        seen = 1
+        for i, (extent, block) in enumerate(zip(out, self.block_out)):
+            whole, rest = divmod(extent, max(block, 1))
+            seen *= whole * self.seen(i, block) + (self.seen(i, rest) if rest else 0)
+        steps = -(-self.dst.shape[-1] // max(self.block_o, 1))
+        row = lhs.shape[-1] * lhs.dtype.itemsize
+        return int(lhs.shape[0] * seen * row * steps)
 
 
 # ------------------------------------------------------------------------ data movement

@@ -142,7 +142,7 @@ class Direct(Node):
     Its fields `dst`/`dsts` are the results; its other View fields, flattened in
     declaration order, are the operands (`counts` says how many each list field has);
     every other field is in `attrs` under the field's name.  Conv leaves the schedule
-    fields (`block_n`, `block_o`) to the tile pass.
+    fields (`block_n`, `block_out`, `block_o`) to the tile pass.
     """
 
     command: type

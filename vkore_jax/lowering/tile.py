@@ -7,7 +7,6 @@ ordinary fusion.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,9 +14,9 @@ from vkore_jax import isa
 from vkore_jax.chips import Chip
 from vkore_jax.errors import ResourceExhausted
 from vkore_jax.isa import NO_AXIS, GridAxis, Tile
-from vkore_jax.isa.commands import conv_staged_bytes
 from vkore_jax.lowering.access import Views
-from vkore_jax.lowering.blocking import Blocking, Solution, place, round_up
+from vkore_jax.lowering.blocking import Blocking, Solution, place
+from vkore_jax.lowering.conv_blocks import schedule
 from vkore_jax.lowering.ir import Case, Direct, Graph, Module, Node, While
 from vkore_jax.lowering.plan import FusedGroup, TiledGroup
 from vkore_jax.lowering.scoped import ScopeBlocking, ScopeBuilder, Unplaceable
@@ -53,7 +52,7 @@ class _Tiler:
             if isinstance(node, FusedGroup):
                 nodes += self.group(node)
             elif isinstance(node, Direct) and node.command is isa.Conv:
-                nodes.append(_conv(node, self.chip))
+                nodes.append(schedule(node, self.chip))
             elif node.graphs:
                 nodes.append(_with_graphs(node, [self.graph(g) for g in node.graphs]))
             else:
@@ -178,48 +177,3 @@ def _emit(
         stages=tuple(stages),
         scratchpad_bytes=used,
     )
-
-
-# ------------------------------------------------------------------ convolution
-
-
-def _conv(node: Direct, chip: Chip) -> Direct:
-    """Choose how many samples and output features a block has."""
-    lhs, rhs = node.operands
-    out = node.result
-    samples, features = out.shape[0], out.shape[-1]
-    batch_groups = node.attrs["batch_groups"]
-    groups = node.attrs["feature_groups"] * batch_groups
-
-    def need(block_n: int, block_o: int) -> int:
-        parts = conv_staged_bytes(lhs, rhs, out, batch_groups, block_n, block_o)
-        return sum(round_up(2 * p, chip.scratchpad_align_bytes) for p in parts)
-
-    def sums(block_n: int, block_o: int) -> int:
-        return math.prod(out.shape[1:-1]) * block_n * block_o * 4
-
-    block_n, block_o = max(samples, 1), max(features, 1)
-    while (
-        need(block_n, block_o) > chip.scratchpad_bytes
-        or sums(block_n, block_o) > chip.accumulator_bytes
-    ):
-        if block_n > 1:
-            block_n = -(-block_n // 2)
-        elif block_o > 1 and groups == 1:
-            block_o = -(-block_o // 2)
-        else:
-            raise ResourceExhausted(
-                f"{node.loc}: one sample of convolution {lhs} * {rhs} needs "
-                f"{need(block_n, block_o):,} bytes of scratchpad and "
-                f"{sums(block_n, block_o):,} bytes of accumulators; chip "
-                f"{chip.name!r} has {chip.scratchpad_bytes:,} and "
-                f"{chip.accumulator_bytes:,}; use a smaller image, fewer features or "
-                "a chip profile with more memory"
-            )
-    attrs = {
-        **node.attrs,
-        "block_n": block_n,
-        "block_o": block_o,
-        "scratchpad_bytes": need(block_n, block_o),
-    }
-    return dataclasses.replace(node, attrs=attrs)

@@ -5,7 +5,6 @@ References are to the StableHLO specification's operations of the same name.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from vkore_jax import dtypes
@@ -157,13 +156,14 @@ def _conv(ctx: Context, cmd: Conv) -> None:
         lhs_dilation=cmd.lhs_dilation,
         rhs_dilation=cmd.rhs_dilation,
         reversal=cmd.reversal,
+        block_out=cmd.block_out,
     )
     at_least(
         1,
         strides=cmd.strides,
         dilations=(*cmd.lhs_dilation, *cmd.rhs_dilation),
         groups=(cmd.feature_groups, cmd.batch_groups),
-        blocks=(cmd.block_n, cmd.block_o),
+        blocks=(cmd.block_n, *cmd.block_out, cmd.block_o),
     )
     if cmd.feature_groups > 1 and cmd.batch_groups > 1:
         raise InvalidProgram("only one of feature_groups and batch_groups may exceed 1")
@@ -192,17 +192,19 @@ def _conv(ctx: Context, cmd: Conv) -> None:
 def _conv_capacity(ctx: Context, cmd: Conv) -> None:
     align = ctx.pad_align
     staged = sum(-(-2 * n // align) * align for n in cmd.staged_bytes())
+    blocks = (
+        f"blocks of {cmd.block_n} samples, {'x'.join(map(str, cmd.block_out)) or '1'} "
+        f"positions and {cmd.block_o} features"
+    )
     if staged > ctx.chip.scratchpad_bytes:
         raise ResourceExhausted(
-            f"blocks of {cmd.block_n} samples and {cmd.block_o} features need {staged} "
-            f"bytes of scratchpad, chip {ctx.chip.name!r} has "
+            f"{blocks} need {staged} bytes of scratchpad, chip {ctx.chip.name!r} has "
             f"{ctx.chip.scratchpad_bytes}: use smaller blocks"
         )
-    sums = math.prod(cmd.dst.shape[1:-1]) * cmd.block_n * cmd.block_o * 4
+    sums = cmd.blocks.sums * 4
     if sums > ctx.chip.accumulator_bytes:
         raise ResourceExhausted(
-            f"blocks of {cmd.block_n} samples and {cmd.block_o} features need {sums} "
-            f"bytes of accumulators, chip {ctx.chip.name!r} has "
+            f"{blocks} need {sums} bytes of accumulators, chip {ctx.chip.name!r} has "
             f"{ctx.chip.accumulator_bytes}: use smaller blocks"
         )
 

@@ -19,7 +19,7 @@ from vkore_jax.sim.golden.move import padded
 
 @COMMAND_RULES.rule(Conv)
 def conv(m: Machine, cmd: Conv) -> None:
-    """Convolution: patches of a block of samples times a block of features."""
+    """Convolution: patches of a block of positions times a block of features."""
     lhs, rhs = m.dram.read(cmd.lhs), m.dram.read(cmd.rhs)
     window = rhs.shape[:-2]
     rank = len(window)
@@ -29,13 +29,20 @@ def conv(m: Machine, cmd: Conv) -> None:
     patches = conv_patches(lhs, cmd, window)  # (n, *out, *window, c)
     samples, features = cmd.dst.shape[0], cmd.dst.shape[-1]
     m.dram.claim(cmd.dst)
-    for n in range(0, samples, cmd.block_n):
-        for o in range(0, features, cmd.block_o):
-            rows = range(n, min(n + cmd.block_n, samples))
-            columns = range(o, min(o + cmd.block_o, features))
-            block = conv_block(patches, rhs, cmd, rows, columns)
-            out = matrix.finish(block, cmd.dst.dtype)
-            m.dram.write_block(cmd.dst, (n, *[0] * rank, o), out)
+    cuts = (
+        _cut(features, cmd.block_o),
+        _cut(samples, cmd.block_n),
+        *map(_cut, cmd.dst.shape[1:-1], cmd.block_out),
+    )
+    for columns, rows, *box in itertools.product(*cuts):
+        block = conv_block(patches, rhs, cmd, rows, box, columns)
+        out = matrix.finish(block, cmd.dst.dtype)
+        starts = (rows.start, *(r.start for r in box), columns.start)
+        m.dram.write_block(cmd.dst, starts, out)
+
+
+def _cut(extent: int, block: int) -> list[range]:
+    return [range(i, min(i + block, extent)) for i in range(0, extent, block)]
 
 
 def conv_patches(lhs: np.ndarray, cmd: Conv, window: Sequence[int]) -> np.ndarray:
@@ -67,9 +74,14 @@ def conv_patches(lhs: np.ndarray, cmd: Conv, window: Sequence[int]) -> np.ndarra
 
 
 def conv_block(
-    patches: np.ndarray, rhs: np.ndarray, cmd: Conv, rows: range, columns: range
+    patches: np.ndarray,
+    rhs: np.ndarray,
+    cmd: Conv,
+    rows: range,
+    box: Sequence[range],
+    columns: range,
 ) -> np.ndarray:
-    """Return the sums of one block of samples and output features.
+    """Return the sums of one block of samples, output positions and features.
 
     Output feature o belongs to feature group o // (O / feature_groups), which sees
     its share of the channels, and to batch group o // (O / batch_groups), which sees
@@ -83,6 +95,7 @@ def conv_block(
         first = batch_group * cmd.dst.shape[0]
         seen = patches[
             first + rows.start : first + rows.stop,
+            *(slice(r.start, r.stop) for r in box),
             ...,
             feature_group * depth : (feature_group + 1) * depth,
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.op import Op
-from vkore_jax.lowering.registry import RuleSet, identity_rows
+from vkore_jax.lowering.registry import UNTYPED, RuleSet, identity_rows
 
 rules = RuleSet(__name__)
 
@@ -21,7 +21,7 @@ identity_rows(
 )
 
 
-@rules.lowers("stablehlo.partition_id", "stablehlo.replica_id")
+@rules.lowers("stablehlo.partition_id", "stablehlo.replica_id", takes=UNTYPED)
 def device_id(b: Builder, op: Op) -> Value:
     """Zero (one device)."""
     return b.scalar(op.type.dtype, 0)

@@ -15,7 +15,13 @@ from vkore_jax.lowering import kernels_attention, kernels_loss
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Shape, Value
 from vkore_jax.lowering.op import Op
-from vkore_jax.lowering.registry import Rule, RuleFunction, RuleSet, identity_rows
+from vkore_jax.lowering.registry import (
+    UNTYPED,
+    Rule,
+    RuleFunction,
+    RuleSet,
+    identity_rows,
+)
 
 rules = RuleSet(__name__)
 
@@ -114,7 +120,7 @@ identity_rows(
 )
 
 
-@rules.lowers("stablehlo.create_token", "stablehlo.after_all")
+@rules.lowers("stablehlo.create_token", "stablehlo.after_all", takes=UNTYPED)
 def token(b: Builder, op: Op, *tokens: Value) -> Value:
     """A token; order is kept by the order of the nodes with effects."""
     return b.scalar(BOOL, False)

@@ -20,6 +20,7 @@ from vkore_jax.lowering.ir import Shape, Value
 from vkore_jax.lowering.op import Op
 from vkore_jax.lowering.precision import convert_operand, named_algorithm, numerics
 from vkore_jax.lowering.registry import RuleSet
+from vkore_jax.lowering.requirements import kinds
 from vkore_jax.lowering.views import Layout
 
 rules = RuleSet(__name__)
@@ -83,7 +84,9 @@ class Side:
         return b.move(Layout(copied, 0, self.shape, row_major(self.shape)))
 
 
-@rules.lowers("stablehlo.dot_general", requires=(honoured_algorithm,))
+@rules.lowers(
+    "stablehlo.dot_general", requires=(honoured_algorithm,), takes=kinds("biufc")
+)
 def dot_general(b: Builder, op: Op, lhs: Value, rhs: Value) -> Value:
     """Batched matrix product over any batch and contracting axes."""
     fields = op.fields("dot_dimension_numbers")
@@ -102,7 +105,7 @@ def dot_general(b: Builder, op: Op, lhs: Value, rhs: Value) -> Value:
     return b.convert(b.reshape(out, shape), dtype)
 
 
-@rules.lowers("stablehlo.dot", requires=(honoured_algorithm,))
+@rules.lowers("stablehlo.dot", requires=(honoured_algorithm,), takes=kinds("biufc"))
 def dot(b: Builder, op: Op, lhs: Value, rhs: Value) -> Value:
     """Matrix, vector or mixed product over the last and the first axis."""
     dims = Dims((), (), (len(lhs.shape) - 1,), (0,))

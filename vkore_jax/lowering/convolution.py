@@ -9,6 +9,7 @@ from vkore_jax.lowering.ir import Shape, Value
 from vkore_jax.lowering.op import Op
 from vkore_jax.lowering.precision import convert_operand, numerics
 from vkore_jax.lowering.registry import RuleSet
+from vkore_jax.lowering.requirements import kinds
 
 rules = RuleSet(__name__)
 
@@ -24,7 +25,9 @@ def _positions(labels: str, ends: tuple[str, str]) -> tuple[int, int, Shape]:
     )
 
 
-@rules.lowers("stablehlo.convolution", requires=(honoured_algorithm,))
+@rules.lowers(
+    "stablehlo.convolution", requires=(honoured_algorithm,), takes=kinds("biufc")
+)
 def convolution(b: Builder, op: Op, lhs: Value, rhs: Value) -> Value:
     """Convolution: any layout, strides, padding, dilations, reversal, groups."""
     text = op.source("dimension_numbers")

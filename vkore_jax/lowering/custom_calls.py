@@ -8,7 +8,7 @@ from vkore_jax.lowering import ir
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.op import Op
-from vkore_jax.lowering.registry import RuleSet, identity_rows
+from vkore_jax.lowering.registry import UNTYPED, RuleSet, identity_rows
 
 rules = RuleSet(__name__)
 
@@ -38,13 +38,13 @@ identity_rows(
 )
 
 
-@rules.lowers(PREFIX + "dce_sink")
+@rules.lowers(PREFIX + "dce_sink", takes=UNTYPED)
 def dce_sink(b: Builder, op: Op, *operands: Value) -> tuple[Value, ...]:
     """A mark that a value is used: nothing can observe it, so nothing is kept."""
     return ()
 
 
-@rules.lowers(PREFIX + CALLBACK)
+@rules.lowers(PREFIX + CALLBACK, takes=UNTYPED)
 def py_callback(b: Builder, op: Op, *operands: Value) -> tuple[Value, ...]:
     """A user's Python callback; it runs on the host and is counted.
 

@@ -7,14 +7,14 @@ from types import MappingProxyType
 
 from vkore_jax import dtypes
 from vkore_jax.dtypes import BOOL
-from vkore_jax.errors import NotYetImplemented, UnsupportedOp
+from vkore_jax.errors import NotYetImplemented
 from vkore_jax.lowering.bits import cast_bits
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.op import Op
 from vkore_jax.lowering.regions import micro_program
-from vkore_jax.lowering.registry import Requirement, RuleFunction, RuleSet
-from vkore_jax.lowering.requirements import all_of, attribute_in, kinds, micro_domain
+from vkore_jax.lowering.registry import RuleFunction, RuleSet, Types
+from vkore_jax.lowering.requirements import at, attribute_in, kinds, micro_domain
 
 rules = RuleSet(__name__)
 
@@ -74,18 +74,18 @@ PARTS: Mapping[str, str] = MappingProxyType(
 DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
-def _nary(micro: str) -> tuple[RuleFunction, tuple[Requirement, ...], str]:
+def _nary(micro: str) -> tuple[RuleFunction, Types, str]:
     def rule(b: Builder, op: Op, *operands: Value) -> Value:
         return b.vec(micro, *operands)
 
-    return rule, all_of(micro_domain(micro)), f"Micro-op `{micro}`."
+    return rule, micro_domain(micro), f"Micro-op `{micro}`."
 
 
-def _parts(micro: str) -> tuple[RuleFunction, tuple[Requirement, ...], str]:
+def _parts(micro: str) -> tuple[RuleFunction, Types, str]:
     def rule(b: Builder, op: Op, *operands: Value) -> Value:
         return b.vec(micro, *operands, dtype=op.type.dtype)
 
-    return rule, all_of(micro_domain(micro)), f"Micro-op `{micro}`."
+    return rule, micro_domain(micro), f"Micro-op `{micro}`."
 
 
 rules.rows(NARY, _nary)
@@ -110,13 +110,13 @@ def compare(b: Builder, op: Op, lhs: Value, rhs: Value) -> Value:
     return b.vec(micro, lhs, rhs)
 
 
-@rules.lowers("stablehlo.select")
+@rules.lowers("stablehlo.select", takes=at(1, 2))
 def select(b: Builder, op: Op, pred: Value, on_true: Value, on_false: Value) -> Value:
     """Choice by a predicate tensor or scalar."""
     return b.select(pred, on_true, on_false)
 
 
-@rules.lowers("stablehlo.clamp", requires=(kinds("biuf"),))
+@rules.lowers("stablehlo.clamp", takes=kinds("biuf"))
 def clamp(b: Builder, op: Op, low: Value, x: Value, high: Value) -> Value:
     """min(max(x, low), high); the bounds may be scalars."""
     low, high = (b.broadcast(v, x.shape, range(len(v.shape))) for v in (low, high))
@@ -137,14 +137,14 @@ def bitcast_convert(b: Builder, op: Op, x: Value) -> Value:
     return cast_bits(b, x, op.type.dtype)
 
 
-@rules.lowers("stablehlo.reduce_precision", requires=(kinds("f"),))
+@rules.lowers("stablehlo.reduce_precision", takes=kinds("f"))
 def reduce_precision(b: Builder, op: Op, x: Value) -> Value:
     """Rounding to a smaller exponent and mantissa."""
     bits = (op.int("exponent_bits"), op.int("mantissa_bits"))
     return b.vec("reduce_precision", x, imm=bytes(min(n, 255) for n in bits))
 
 
-@rules.lowers("stablehlo.map")
+@rules.lowers("stablehlo.map", takes=kinds("biufc"))
 def map_(b: Builder, op: Op, *operands: Value) -> Value:
     """Element code given as a region."""
     program = micro_program(b, op.regions[0])
@@ -152,12 +152,10 @@ def map_(b: Builder, op: Op, *operands: Value) -> Value:
     return out
 
 
-@rules.lowers("stablehlo.iota", requires=())
+@rules.lowers("stablehlo.iota", takes=kinds("iufc", results=(0,)))
 def iota(b: Builder, op: Op) -> Value:
     """Counting along an axis."""
     dtype, shape = op.type
-    if dtype is BOOL:
-        raise UnsupportedOp("iota of booleans does not exist")
     if len(shape) > 255:
         raise NotYetImplemented("iota of more than 255 axes")
     storage_only = dtype.bits < (16 if dtype.kind == "f" else 8)

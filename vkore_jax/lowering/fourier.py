@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vkore_jax.dtypes import C64, C128, F32, F64
 from vkore_jax.errors import UnsupportedOp
 from vkore_jax.isa import Fft
 from vkore_jax.isa.enums import FftKind
@@ -9,12 +10,14 @@ from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.op import Op
 from vkore_jax.lowering.registry import RuleSet
-from vkore_jax.lowering.requirements import kinds
+from vkore_jax.lowering.requirements import only
 
 rules = RuleSet(__name__)
 
+TRANSFORMED = only((F32, F64, C64, C128))
 
-@rules.lowers("stablehlo.fft", requires=(kinds("fc"),))
+
+@rules.lowers("stablehlo.fft", takes=TRANSFORMED)
 def fft(b: Builder, op: Op, x: Value) -> Value:
     """Fourier transform (FFT, IFFT, RFFT, IRFFT) of one to three trailing axes."""
     lengths = op.ints("fft_length")

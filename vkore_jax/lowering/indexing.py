@@ -22,7 +22,7 @@ from vkore_jax.lowering.ir import Shape, Value
 from vkore_jax.lowering.op import Op
 from vkore_jax.lowering.regions import micro_program
 from vkore_jax.lowering.registry import RuleSet
-from vkore_jax.lowering.requirements import kinds
+from vkore_jax.lowering.requirements import at, kinds
 
 rules = RuleSet(__name__)
 
@@ -37,7 +37,7 @@ def _known_starts(
     return tuple(min(max(int(k), 0), e - w) for k, e, w in zip(known, full, window))
 
 
-@rules.lowers("stablehlo.dynamic_slice")
+@rules.lowers("stablehlo.dynamic_slice", takes=at(0))
 def dynamic_slice(b: Builder, op: Op, x: Value, *starts: Value) -> Value:
     """Window at run-time start indices, clamped into range."""
     sizes = op.ints("slice_sizes")
@@ -54,7 +54,7 @@ def dynamic_slice(b: Builder, op: Op, x: Value, *starts: Value) -> Value:
     return out
 
 
-@rules.lowers("stablehlo.dynamic_update_slice")
+@rules.lowers("stablehlo.dynamic_update_slice", takes=at(0))
 def dynamic_update_slice(
     b: Builder, op: Op, x: Value, update: Value, *starts: Value
 ) -> Value:
@@ -69,7 +69,7 @@ def dynamic_update_slice(
     return out
 
 
-@rules.lowers("stablehlo.gather")
+@rules.lowers("stablehlo.gather", takes=at(0))
 def gather(b: Builder, op: Op, operand: Value, indices: Value) -> Value:
     """Gather of windows; start indices are clamped into range."""
     element = b.element(operand)
@@ -89,7 +89,7 @@ def gather(b: Builder, op: Op, operand: Value, indices: Value) -> Value:
     return out
 
 
-@rules.lowers("stablehlo.scatter")
+@rules.lowers("stablehlo.scatter", takes=at(0))
 def scatter(b: Builder, op: Op, *values: Value) -> tuple[Value, ...]:
     """Scatter with any combiner; bad windows are skipped, duplicates combine."""
     count = (len(values) - 1) // 2
@@ -128,7 +128,7 @@ def sort(b: Builder, op: Op, *operands: Value) -> tuple[Value, ...]:
     return b.direct(Sort, types, operands, attrs, {"srcs": len(operands)})
 
 
-@rules.lowers(PREFIX + "ApproxTopK", requires=(kinds("f", 0),))
+@rules.lowers(PREFIX + "ApproxTopK", takes=kinds("f", 0, least_bits=16))
 def approx_top_k(
     b: Builder, op: Op, x: Value, index: Value, worst: Value, _: Value
 ) -> tuple[Value, ...]:

@@ -114,7 +114,7 @@ def _reflect(b: Builder, x: Value, v: Value, tau: Value) -> Value:
     return _outer_update(b, x, b.vec("mul", _spread(b, tau, v.shape), v), w)
 
 
-@rules.lowers(PREFIX + "Qr", requires=(kinds("fc"),))
+@rules.lowers(PREFIX + "Qr", takes=kinds("fc", least_bits=32))
 def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
     """Householder QR: R above, reflectors below the diagonal, and their factors.
 
@@ -170,7 +170,8 @@ def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
 
 
 @rules.lowers(
-    PREFIX + "ProductOfElementaryHouseholderReflectors", requires=(kinds("fc"),)
+    PREFIX + "ProductOfElementaryHouseholderReflectors",
+    takes=kinds("fc", least_bits=32),
 )
 def householder_product(b: Builder, op: Op, a: Value, taus: Value) -> Value:
     """Q of a packed QR: H_0 H_1 ... applied to the first columns of the identity."""
@@ -194,7 +195,7 @@ def householder_product(b: Builder, op: Op, a: Value, taus: Value) -> Value:
     return q
 
 
-@rules.lowers("stablehlo.cholesky", requires=(kinds("fc"),))
+@rules.lowers("stablehlo.cholesky", takes=kinds("fc"))
 def cholesky(b: Builder, op: Op, a: Value) -> Value:
     """Cholesky factor of the lower or upper triangle (outer-product form).
 
@@ -229,8 +230,8 @@ def cholesky(b: Builder, op: Op, a: Value) -> Value:
 
 @rules.lowers(
     "stablehlo.triangular_solve",
+    takes=kinds("fc"),
     requires=(
-        kinds("fc"),
         attribute_in(
             "transpose_a", ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "NO_TRANSPOSE"
         ),

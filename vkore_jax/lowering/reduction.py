@@ -21,11 +21,12 @@ from vkore_jax.lowering.op import Op
 from vkore_jax.lowering.regions import COMBINE, Tree, identity, micro_program, monoid
 from vkore_jax.lowering.regions import tree as expression
 from vkore_jax.lowering.registry import RuleSet
+from vkore_jax.lowering.requirements import kinds
 
 rules = RuleSet(__name__)
 
 
-@rules.lowers("stablehlo.reduce")
+@rules.lowers("stablehlo.reduce", takes=kinds("biufc"))
 def reduce(b: Builder, op: Op, *operands: Value) -> tuple[Value, ...]:
     """Reduction of one or several tensors with any region of element code."""
     count = len(operands) // 2
@@ -151,7 +152,7 @@ def _arg(
 # ---------------------------------------------------------------------------- windows
 
 
-@rules.lowers("stablehlo.reduce_window")
+@rules.lowers("stablehlo.reduce_window", takes=kinds("biufc"))
 def reduce_window(b: Builder, op: Op, *operands: Value) -> tuple[Value, ...]:
     """Sliding reduction; cumulative sums and the like in log2(n) vector steps."""
     count = len(operands) // 2
@@ -217,7 +218,7 @@ def cumulate(
     return b.convert(x, dtype)
 
 
-@rules.lowers("stablehlo.select_and_scatter")
+@rules.lowers("stablehlo.select_and_scatter", takes=kinds("biufc"))
 def select_and_scatter(
     b: Builder, op: Op, operand: Value, source: Value, init: Value
 ) -> Value:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vkore_jax import dtypes
+from vkore_jax.dtypes import DType
 from vkore_jax.errors import (
     InternalError,
     NotYetImplemented,
@@ -24,6 +26,59 @@ the support table."""
 
 RuleFunction = Callable[..., Any]
 """(builder, op, *operands) -> Value | tuple of values."""
+
+
+@dataclass(frozen=True)
+class Types:
+    """The element types that an op takes: a column set of the support matrix.
+
+    Attributes:
+        accepted: the types.
+        operands: positions of the operands that are asked (None: all of them).
+        results: positions of the results that are asked.
+    """
+
+    accepted: frozenset[DType] = frozenset(dtypes.ALL)
+    operands: tuple[int, ...] | None = None
+    results: tuple[int, ...] = ()
+
+    @property
+    def asks(self) -> bool:
+        """True when some value of the op is asked: it has cells in the matrix."""
+        return self.operands != () or bool(self.results)
+
+    def problem(self, op: Op) -> str | None:
+        """Return the sentence that refuses an op, None when all its types are taken."""
+        at = range(len(op.operands)) if self.operands is None else self.operands
+        found = [(f"operand {i}", op.operands[i]) for i in at]
+        found += [(f"result {i}", op.types[i]) for i in self.results]
+        for place, value in found:
+            if value.dtype not in self.accepted:
+                return (
+                    f"{place} is {value}, the chip takes {listing(self.accepted)} "
+                    f"here; {self._instead(value.dtype)}"
+                )
+        return None
+
+    def _instead(self, found: DType) -> str:
+        """Return what the user can write."""
+        if found.kind == "c":
+            return "work on jnp.real(x) and jnp.imag(x)"
+        wanted = dtypes.I32 if found.is_integer else dtypes.F32
+        order = (wanted, dtypes.F32, dtypes.I32, dtypes.U64)
+        best = next((t for t in order if t in self.accepted), dtypes.F32)
+        return f"convert it first, as in x.astype(jnp.{best.name})"
+
+
+ANY = Types()
+UNTYPED = Types(operands=())
+"""Of ops to which element types mean nothing, such as tokens."""
+
+
+def listing(types: Iterable[DType]) -> str:
+    """Return element types in the order of the machine's table."""
+    wanted = set(types)
+    return ", ".join(t.short for t in dtypes.ALL if t in wanted)
 
 
 @dataclass(frozen=True)
@@ -43,6 +98,7 @@ class Rule:
         op: MLIR name, ``composite:NAME`` or ``custom_call:TARGET``.
         function: the lowering rule, or None for a gap.
         requires: predicates that must hold.
+        takes: element types that it takes.
         doc: one sentence for the table.
         gap: set when there is no lowering.
     """
@@ -52,18 +108,34 @@ class Rule:
     requires: tuple[Requirement, ...] = ()
     doc: str = ""
     gap: Gap | None = None
+    takes: Types = ANY
+
+    @property
+    def typed(self) -> bool:
+        """True when it has a row in the matrix.
+
+        A composite has none: it takes what the ops of its decomposition take.
+        """
+        return (
+            self.gap is None
+            and self.takes.asks
+            and not self.op.startswith("composite:")
+        )
 
     def apply(self, b: Any, op: Op) -> Any:
-        """Check the requirements and run the rule.
+        """Check element types and requirements, and run the rule.
 
         Raises:
-            UnsupportedOp: a requirement does not hold.
+            UnsupportedOp: it takes other types, or a requirement does not hold.
             UnsupportedOp, NotYetImplemented: the row is a gap.
         """
         if self.gap is not None or self.function is None:
             gap = self.gap or Gap(NotYetImplemented, "no rule")
             tail = f"; {gap.instead}" if gap.instead else ""
             raise gap.error(f"{gap.reason}{tail}")
+        refused = self.takes.problem(op)
+        if refused is not None:
+            raise UnsupportedOp(refused)
         for requirement in self.requires:
             problem = requirement(op)
             if problem is not None:
@@ -86,14 +158,14 @@ class RuleSet:
         self._rules[rule.op] = rule
 
     def lowers(
-        self, *ops: str, requires: tuple[Requirement, ...] = ()
+        self, *ops: str, requires: tuple[Requirement, ...] = (), takes: Types = ANY
     ) -> Callable[[RuleFunction], RuleFunction]:
         """Register the decorated function as the rule of the named ops."""
 
         def register(function: RuleFunction) -> RuleFunction:
             doc = (function.__doc__ or "").strip().split("\n")[0]
             for op in ops:
-                self.add(Rule(op, function, requires, doc))
+                self.add(Rule(op, function, requires, doc, takes=takes))
             return function
 
         return register
@@ -101,12 +173,12 @@ class RuleSet:
     def rows(
         self,
         table: Mapping[str, str],
-        make: Callable[[str], tuple[RuleFunction, tuple[Requirement, ...], str]],
+        make: Callable[[str], tuple[RuleFunction, Types, str]],
     ) -> None:
         """Register one rule per row: op name -> argument of `make`."""
         for op, argument in table.items():
-            function, requires, doc = make(argument)
-            self.add(Rule(op, function, requires, doc))
+            function, takes, doc = make(argument)
+            self.add(Rule(op, function, doc=doc, takes=takes))
 
     def unsupported(self, op: str, reason: str, instead: str = "") -> None:
         """Record that the chip cannot do the op."""

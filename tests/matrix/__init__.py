@@ -1,0 +1,1 @@
+"""The operator x element type matrix: one small program for every cell."""

@@ -187,8 +187,7 @@ def _bytes(views: Iterable[View]) -> int:
 @COMMAND_WORK.rule(Conv)
 def conv_work(cmd: Conv) -> Work:
     products = cmd.dst.size * math.prod(cmd.rhs.shape[:-1]) * PASSES[cmd.strategy]
-    steps = -(-cmd.dst.shape[-1] // max(1, cmd.block_o))
-    traffic = cmd.lhs.nbytes * steps + cmd.rhs.nbytes
+    traffic = cmd.blocks.lhs_bytes() + cmd.rhs.nbytes
     if cmd.strategy is Strategy.LANES:
         return Work(
             unit=Unit.VPU,

@@ -81,14 +81,17 @@ def optimizer(config: TrainConfig) -> optax.GradientTransformation:
 
 def init_state(config: TrainConfig) -> TrainState:
     """Return the state before the first step, drawn from `config.seed`."""
-    params = init_params(config.model, jax.random.key(config.seed))
-    tx = optimizer(config)
+    tx, key = optimizer(config), jax.random.key(config.seed)
     if config.param_dtype == "f32":
+        params = init_params(config.model, key)
         return TrainState(jnp.int32(0), params, tx.init(params))
     from vkore_jax import optim
 
-    params, opt_state = optim.init_narrow(tx, params)
-    return TrainState(jnp.int32(0), params, opt_state)
+    @jax.jit  # one program: a chip without f32 storage cannot keep what is drawn
+    def start(key: jax.Array) -> tuple[Any, Any]:
+        return optim.init_narrow(tx, init_params(config.model, key))
+
+    return TrainState(jnp.int32(0), *start(key))
 
 
 def token_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:

@@ -122,6 +122,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the reference with other seeds, for a band",
     )
     compare.add_argument(
+        "--until", type=int, metavar="STEP", help="leave out the steps after this one"
+    )
+    compare.add_argument(
         "-o",
         "--output",
         type=Path,
@@ -196,7 +199,13 @@ def _run(args: argparse.Namespace) -> None:
 def _compare(args: argparse.Namespace) -> None:
     from vkore_jax.compare import compare, markdown, write_report
 
-    found = compare(args.reference, args.runs, null=args.null, seeds=args.seeds)
+    found = compare(
+        args.reference,
+        args.runs,
+        null=args.null,
+        seeds=args.seeds,
+        until=args.until,
+    )
     print(markdown(found, with_plots=False), end="")
     if args.output:
         path = write_report(found, args.output, with_plots=not args.no_plots)

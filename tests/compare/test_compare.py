@@ -107,6 +107,19 @@ def test_only_common_steps_are_compared(write: Write) -> None:
     assert found.final_gap == pytest.approx(1)
 
 
+def test_later_steps_can_be_left_out(write: Write) -> None:
+    loss = falling()
+    loss[100:] += 1
+    columns = {"eval_loss": {100: 3.0, 200: 2.0}}
+    a = write("a", falling(), **columns)
+    found = compare(a, [write("b", loss, **columns)], until=100).runs[0]
+    assert found.steps == 100
+    assert found.max_gap == 0
+    assert found.run.eval_loss == {100: 3.0}
+    with pytest.raises(InvalidArgument, match="has 9 steps until 9"):
+        compare(a, [a], until=9)
+
+
 def test_steps_that_are_not_finite_are_counted(write: Write) -> None:
     loss = falling()
     loss[[60, 61, 62, 70]] = np.nan, np.nan, np.inf, -np.inf

@@ -33,6 +33,7 @@ def compare(
     *,
     null: Path | None = None,
     seeds: Sequence[Path] = (),
+    until: int | None = None,
 ) -> Comparison:
     """Read run directories and compare them.
 
@@ -42,6 +43,7 @@ def compare(
         null: the reference with another seed: the figures of two runs that have
             nothing in common but what they learn.
         seeds: runs of the reference with other seeds; they span a band.
+        until: last step to look at; None: all (`skipped` counts the whole run).
 
     Raises:
         InvalidArgument: no runs, a run that cannot be read (see `read_run`), too few
@@ -52,15 +54,19 @@ def compare(
             "compare needs a reference and at least one run: vkore compare REFERENCE "
             "RUN [RUN ...]"
         )
+
+    def read(path: Path) -> Run:
+        return read_run(path, names[path]).until(until)
+
     names = _names([reference, *runs, *([null] if null else []), *seeds])
-    first = read_run(reference, names[reference])
-    others = [read_run(path, names[path]) for path in runs]
+    first = read(reference)
+    others = [read(path) for path in runs]
     for run in others:
         _require_same_data(first, run)
-    control = None if null is None else read_run(null, names[null])
+    control = None if null is None else read(null)
     band = None
     if seeds:
-        band = seed_band(first, tuple(read_run(p, names[p]) for p in seeds))
+        band = seed_band(first, tuple(read(p) for p in seeds))
     return Comparison(
         reference=first,
         runs=tuple(figures(first, run) for run in others),

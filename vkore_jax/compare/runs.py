@@ -13,16 +13,19 @@ at least `step` and `loss`; a comparison also looks at
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from vkore_jax.errors import InvalidArgument
+
+T = TypeVar("T")
 
 MIN_STEPS = 10
 """Fewer steps say nothing about a trajectory."""
@@ -51,6 +54,29 @@ class Run:
     def order_hash(self) -> str | None:
         """Hash of the order of the training data, where recorded."""
         return (self.facts.get("data") or {}).get("order_hash")
+
+    def until(self, last: int | None) -> Run:
+        """Return the run without the steps after `last`; None: the whole run.
+
+        Raises:
+            InvalidArgument: fewer than `MIN_STEPS` are left.
+        """
+        if last is None:
+            return self
+        kept = self.steps <= last
+        if kept.sum() < MIN_STEPS:
+            raise InvalidArgument(
+                f"{self.path} has {kept.sum()} steps until {last}; a comparison needs "
+                f"{MIN_STEPS} or more"
+            )
+        return dataclasses.replace(
+            self,
+            steps=self.steps[kept],
+            loss=self.loss[kept],
+            eval_loss=_upto(self.eval_loss, last),
+            bits_per_byte=_upto(self.bits_per_byte, last),
+            gradients=_upto(self.gradients, last),
+        )
 
     def gradient(self, step: int) -> np.ndarray:
         """Return the recorded gradient (or sketch) of a step, (k,) float64."""
@@ -105,6 +131,10 @@ def read_run(path: Path, name: str | None = None) -> Run:
         },
         facts=_facts(path / "run.json"),
     )
+
+
+def _upto(values: Mapping[int, T], last: int) -> dict[int, T]:
+    return {step: value for step, value in values.items() if step <= last}
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

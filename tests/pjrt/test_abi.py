@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vkore_jax import callbacks, dtypes
-from vkore_jax.errors import InvalidProgram
+from vkore_jax.errors import InvalidProgram, VersionMismatch
 from vkore_jax.pjrt import _bridge, artifact, executable
 
 ROOT = Path(__file__).parents[2]
@@ -78,10 +78,12 @@ def test_memory_kinds_agree_with_the_bridge() -> None:
 def test_container_round_trip_and_damage() -> None:
     data = executable.pack(b"options", b"program")
     assert executable.unpack(data) == (b"options", b"program")
-    with pytest.raises(InvalidProgram, match="not a vkore executable"):
+    with pytest.raises(InvalidProgram, match="not a stored vkore executable"):
         executable.unpack(b"something else entirely, long enough to be read")
     with pytest.raises(InvalidProgram, match="checksum"):
         executable.unpack(data[:-1] + b"?")
+    with pytest.raises(VersionMismatch, match=r"version 9.*reads version 1"):
+        executable.unpack(data[:6] + b"\x09" + data[7:])
 
 
 def test_callback_table_forgets() -> None:

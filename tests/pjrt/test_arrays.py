@@ -184,6 +184,8 @@ def test_out_of_memory_says_how_much() -> None:
                 text = str(e)
                 assert 'RESOURCE_EXHAUSTED' in text and str(limit) in text, text
                 assert str(1 << 19) in text, text
+                assert 'f32[131072] 524288 bytes' in text, text
+                assert 'donate' in text and 'VKORE_DRAM_BYTES' in text, text
             else: raise AssertionError('fitted')
         refused(lambda: jax.device_put(np.zeros(1 << 18, np.float32)))
         refused(lambda: jax.jit(lambda a: jnp.concatenate([a, a]))(x))

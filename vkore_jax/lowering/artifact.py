@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from jaxlib.mlir import ir as mlir
@@ -15,6 +16,49 @@ _PRODUCER = b"StableHLO_v"
 """Producer name in the header of a portable artifact's bytecode."""
 _HEADER_BYTES = 64
 
+_SHARED_BYTES = 1 << 20
+"""Bytes of modules that one context reads before it is replaced."""
+
+
+class _Contexts:
+    """Contexts for artifacts.
+
+    Making and freeing one takes 2 ms, a third of what compiling an eager operation
+    takes beside XLA, so small modules share; but a context never frees the constants
+    that it has seen, so only so many share, and a large module has its own.
+    """
+
+    def __init__(self) -> None:
+        self._shared: Any = None
+        self._left = 0
+        self._lock = threading.Lock()
+
+    def get(self, size: int) -> Any:
+        """Return a context for a module that is `size` bytes long."""
+        if size > _SHARED_BYTES // 16:
+            return _new_context()
+        with self._lock:
+            self._left -= size
+            if self._left < 0:
+                self._shared, self._left = _new_context(), _SHARED_BYTES - size
+            return self._shared
+
+    def clear(self) -> None:
+        """Forget the shared context."""
+        with self._lock:
+            self._shared, self._left = None, 0
+
+
+_CONTEXTS = _Contexts()
+
+
+def _new_context() -> Any:
+    context = mlir.Context()
+    stablehlo.register_dialect(context, load=True)
+    sdy.register_dialect(context)
+    context.allow_unregistered_dialects = True
+    return context
+
 
 def read_module(artifact: bytes) -> Any:
     """Parse a program.
@@ -24,22 +68,19 @@ def read_module(artifact: bytes) -> Any:
             or MLIR text.
 
     Returns:
-        The module (`jaxlib.mlir.ir.Module`), in a context of its own: a context never
-        frees the constants that it has seen.
+        The module (`jaxlib.mlir.ir.Module`).
 
     Raises:
         InvalidArgument: when it is none of these.
     """
-    context = mlir.Context()
-    stablehlo.register_dialect(context, load=True)
-    sdy.register_dialect(context)
-    context.allow_unregistered_dialects = True
     try:
         # jaxlib crashes when it is asked to read other bytecode as an artifact.
         head = artifact[:_HEADER_BYTES]
         if head.startswith(_BYTECODE) and _PRODUCER in head:
+            context = _CONTEXTS.get(len(artifact))
             return stablehlo.deserialize_portable_artifact(context, artifact)
         # An artifact brings its dialects along; a module needs `func` and others.
+        context = _new_context()
         registry = mlir.DialectRegistry()
         _jax_mlir_ext.register_dialects(registry)
         context.append_dialect_registry(registry)

@@ -23,13 +23,14 @@ from vkore_jax.pjrt.artifact import (
     TensorSpec,
     read_signature,
 )
+from vkore_jax.pjrt.container import seal, unseal
 from vkore_jax.pjrt.engines import host_callbacks, load_engine
 from vkore_jax.pjrt.inner import Execute, InnerClient, Launch
 from vkore_jax.pjrt.options import CompileOptions
 from vkore_jax.program import Program
 from vkore_jax.verify import verify
 
-_MAGIC = b"VKSIGN\x01\n"
+_KIND = b"VKSIGN"
 
 
 class LoadedProgram(Protocol):
@@ -132,9 +133,8 @@ class _Loaded:
         if next(host_callbacks(self.program.block), None) is not None:
             raise NotYetImplemented(f"{self.name} {NOT_STORED}")
         head = json.dumps(asdict(self.signature), default=bytes.hex).encode()
-        return b"".join(
-            (_MAGIC, len(head).to_bytes(8, "little"), head, self.program.encoded)
-        )
+        body = len(head).to_bytes(8, "little") + head + self.program.encoded
+        return seal(_KIND, body)
 
     def optimized_mlir(self) -> bytes:
         """Return what the fast engine makes of the command stream, as StableHLO."""
@@ -185,15 +185,12 @@ def load_program(
 
     Raises:
         InvalidProgram: when the bytes are damaged or for another chip.
+        VersionMismatch: another version stored them.
     """
-    start = len(_MAGIC) + 8
-    if not data.startswith(_MAGIC):
-        raise InvalidProgram(
-            f"not a stored executable: it starts with {data[: len(_MAGIC)]!r}"
-        )
-    end = start + int.from_bytes(data[len(_MAGIC) : start], "little")
-    signature = _read_signature(data[start:end])
-    program = programs.decode(data[end:])
+    body = unseal(_KIND, data)
+    end = 8 + int.from_bytes(body[:8], "little")
+    signature = _read_signature(body[8:end])
+    program = programs.decode(body[end:])
     if program.chip != chip.name:
         raise InvalidProgram(
             f"{program.name} was compiled for chip {program.chip!r}, this device is a "

@@ -209,8 +209,11 @@ def describe_error(error: BaseException) -> tuple[int, str]:
     code = status_code(error)
     where = ""
     frames = traceback.extract_tb(error.__traceback__)
-    if frames and code == StatusCode.INTERNAL:
-        where = f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
+    if code == StatusCode.INTERNAL:
+        if frames:
+            place = os.path.basename(frames[-1].filename)
+            where = f" (at {place}:{frames[-1].lineno})"
+        where += "; this is a bug in vkore_jax, please report it with this message"
     return int(code), f"{type(error).__name__}: {text}{where}"
 
 

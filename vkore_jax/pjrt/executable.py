@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 from vkore_jax.errors import InvalidProgram
 from vkore_jax.pjrt.artifact import TensorSpec
 from vkore_jax.pjrt.backend import LoadedProgram
+from vkore_jax.pjrt.container import seal, unseal
 from vkore_jax.pjrt.inner import Array, Execute, InnerClient, Launch
 from vkore_jax.pjrt.options import CompileOptions, encode_assignment
 
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
 """Numbered as in the bridge (`vk_memory_kinds`)."""
 
-_MAGIC = b"VKEXEC\x01\n"
+_KIND = b"VKEXEC"
 
 Row = tuple[int, int, tuple[int, ...], str, bytes]
 """PJRT type, memory kind, shape, layout text, serialized OpSharding."""
@@ -72,25 +72,19 @@ def describe(
 
 
 def pack(options: bytes, program: bytes) -> bytes:
-    """Store compile options and program: magic, sha256, two length-prefixed fields."""
+    """Store compile options and program: two length-prefixed fields."""
     body = b"".join(len(x).to_bytes(8, "little") + x for x in (options, program))
-    return _MAGIC + hashlib.sha256(body).digest() + body
+    return seal(_KIND, body)
 
 
 def unpack(data: bytes) -> tuple[bytes, bytes]:
     """Return (compile options, program).
 
     Raises:
-        InvalidProgram: wrong magic, checksum or lengths.
+        InvalidProgram: the bytes are something else, or damaged.
+        VersionMismatch: another version stored them.
     """
-    head = len(_MAGIC) + 32
-    if not data.startswith(_MAGIC):
-        raise InvalidProgram(
-            f"not a vkore executable: it starts with {data[: len(_MAGIC)]!r}"
-        )
-    body = data[head:]
-    if hashlib.sha256(body).digest() != data[len(_MAGIC) : head]:
-        raise InvalidProgram("checksum mismatch: the stored executable is damaged")
+    body = unseal(_KIND, data)
     fields: list[bytes] = []
     position = 0
     for _ in range(2):

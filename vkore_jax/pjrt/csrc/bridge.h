@@ -195,6 +195,13 @@ void vk_unaccount(PJRT_Buffer *buffer);
 PJRT_Error *vk_check_room(PJRT_Device *device, size_t bytes, const char *what);
 
 /* buffer.c */
+typedef struct {
+    size_t bytes, num_dims;
+    int32_t type;
+    int64_t dims[VK_INLINE_RANK]; /* the first ones */
+} vk_resident;
+extern const char *const vk_type_names[VK_TYPE_COUNT];
+size_t vk_largest_buffers(const PJRT_Device *device, vk_resident *out, size_t room);
 size_t vk_item_size(int32_t type);
 bool vk_is_packed(int32_t type);
 PJRT_Buffer *vk_buffer_new(PJRT_Memory *memory, int32_t type, size_t num_dims,
@@ -225,6 +232,8 @@ extern PJRT_Shardings_Extension vk_extensions;
 extern PJRT_Api vk_api;
 
 #define VK_NEW(TYPE) ((TYPE *)calloc(1, sizeof(TYPE)))
-#define VK_OOM() vk_error(VK_RESOURCE_EXHAUSTED, "the host is out of memory")
+#define VK_OOM()                                                                     \
+    vk_error(VK_RESOURCE_EXHAUSTED, "the host (not the chip) is out of memory: free " \
+                                    "some, or run fewer processes")
 
 #endif

@@ -12,6 +12,13 @@ static const unsigned char item_sizes[VK_TYPE_COUNT] = {
     [25] = 1, [26] = 1, [27] = 1, [28] = 1, [29] = 1,
 };
 
+const char *const vk_type_names[VK_TYPE_COUNT] = {
+    "?",   "bool", "s8",     "s16",   "s32",   "s64",      "u8",       "u16",
+    "u32", "u64",  "f16",    "f32",   "f64",   "bf16",     "c64",      "c128",
+    "f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "s4", "u4",
+    "token", "s2", "u2", "f8e4m3", "f8e3m4", "f8e8m0fnu", "f4e2m1fn",
+};
+
 size_t vk_item_size(int32_t type)
 {
     return type > 0 && type < VK_TYPE_COUNT ? item_sizes[type] : 0;
@@ -28,18 +35,52 @@ bool vk_is_packed(int32_t type)
  * as many: they are taken from here and put back.  Never given back to the system. */
 static PJRT_Buffer *pool;
 enum { POOL_CHUNK = 64 };
+static struct chunk {
+    struct chunk *next;
+    PJRT_Buffer buffers[POOL_CHUNK];
+} *chunks;
 
 /* Lock held. */
 static bool fill_pool(void)
 {
-    PJRT_Buffer *chunk = malloc(POOL_CHUNK * sizeof *chunk);
+    struct chunk *chunk = calloc(1, sizeof *chunk);
     if (chunk == NULL)
         return false;
     for (size_t i = 0; i < POOL_CHUNK; i++) {
-        chunk[i].next = pool;
-        pool = &chunk[i];
+        chunk->buffers[i].next = pool;
+        pool = &chunk->buffers[i];
     }
+    chunk->next = chunks;
+    chunks = chunk;
     return true;
+}
+
+/* Collects the largest buffers that count on a device, largest first. */
+size_t vk_largest_buffers(const PJRT_Device *device, vk_resident *out, size_t room)
+{
+    size_t found = 0;
+    pthread_mutex_lock(&vk_lock);
+    for (const struct chunk *chunk = chunks; chunk != NULL; chunk = chunk->next)
+        for (size_t i = 0; i < POOL_CHUNK; i++) {
+            const PJRT_Buffer *buffer = &chunk->buffers[i];
+            if (!buffer->accounted || buffer->device != device || buffer->bytes == 0)
+                continue;
+            size_t at = found;
+            while (at > 0 && out[at - 1].bytes < buffer->bytes)
+                at--;
+            if (at == room)
+                continue;
+            found += found < room;
+            memmove(&out[at + 1], &out[at], (found - at - 1) * sizeof *out);
+            out[at] = (vk_resident){.bytes = buffer->bytes,
+                                    .type = buffer->type,
+                                    .num_dims = buffer->num_dims};
+            size_t kept = buffer->num_dims < VK_INLINE_RANK ? buffer->num_dims
+                                                            : VK_INLINE_RANK;
+            memcpy(out[at].dims, buffer->dims, kept * sizeof *buffer->dims);
+        }
+    pthread_mutex_unlock(&vk_lock);
+    return found;
 }
 
 PJRT_Buffer *vk_buffer_new(PJRT_Memory *memory, int32_t type, size_t num_dims,

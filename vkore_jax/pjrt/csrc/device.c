@@ -46,16 +46,47 @@ void vk_unaccount(PJRT_Buffer *buffer)
     buffer->accounted = false;
 }
 
+/* Writes "f32[512,8192] 16777216 bytes, ..." of the largest arrays on a device. */
+static void list_residents(const PJRT_Device *device, char *text, size_t room)
+{
+    enum { LISTED = 6 };
+    vk_resident found[LISTED];
+    size_t count = vk_largest_buffers(device, found, LISTED), size = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < count && size < room; i++) {
+        const vk_resident *one = &found[i];
+        size += (size_t)snprintf(text + size, room - size, "%s%s[", i ? ", " : "",
+                                 vk_type_names[one->type]);
+        for (size_t d = 0; d < one->num_dims && d < VK_INLINE_RANK && size < room; d++)
+            size += (size_t)snprintf(text + size, room - size, d ? ",%lld" : "%lld",
+                                     (long long)one->dims[d]);
+        if (size < room)
+            size += (size_t)snprintf(text + size, room - size, "%s] %zu bytes",
+                                     one->num_dims > VK_INLINE_RANK ? ",..." : "",
+                                     one->bytes);
+    }
+    if (count == 0)
+        snprintf(text, room, "none");
+}
+
+/* Refuses what does not fit: how much is missing, what lies there, what to do. */
 PJRT_Error *vk_check_room(PJRT_Device *device, size_t bytes, const char *what)
 {
-    long long used = atomic_load(&device->in_use);
-    if (bytes <= (size_t)device->limit && used <= device->limit - (long long)bytes)
+    long long used = atomic_load(&device->in_use), limit = device->limit;
+    if (bytes <= (size_t)limit && used <= limit - (long long)bytes)
         return NULL;
+    char residents[1024];
+    list_residents(device, residents, sizeof residents);
+    long long free_bytes = limit > used ? limit - used : 0;
     return vk_error(
         VK_RESOURCE_EXHAUSTED,
-        "%s needs %zu bytes of DRAM on %s, which has %lld bytes; %lld bytes are in use by "
-        "live arrays. Delete or donate arrays, use smaller ones, or choose a larger chip.",
-        what, bytes, device->description->name, (long long)device->limit, used);
+        "%s needs %zu bytes of DRAM on %s and %lld are free, %zu too few: the chip has "
+        "%lld bytes, live arrays hold %lld. Largest of them: %s. Delete arrays (del x, "
+        "x.delete()), donate arguments that are not needed any more (jax.jit(..., "
+        "donate_argnums=...)), use a smaller batch or jax.checkpoint, move arrays to "
+        "pinned_host, or choose a larger chip (VKORE_CHIP, VKORE_DRAM_BYTES).",
+        what, bytes, device->description->name, free_bytes,
+        bytes - (size_t)free_bytes, limit, used, residents);
 }
 
 PJRT_Error *vk_Device_MemoryStats(PJRT_Device_MemoryStats_Args *args)

@@ -24,7 +24,7 @@ static PJRT_Error *error_from_text(int32_t code, const char *text, size_t size)
 
 PJRT_Error *vk_error(int32_t code, const char *format, ...)
 {
-    char text[1024];
+    char text[4096];
     va_list list;
     va_start(list, format);
     int size = vsnprintf(text, sizeof text, format, list);

@@ -1,0 +1,156 @@
+"""Machine code that programs and processes share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.pjrt.process import run_python
+from vkore_jax.sim.fast import code_cache
+from vkore_jax.sim.fast.code_cache import CodeCache, sweep
+
+SCRIPT = """
+from vkore_jax.pjrt.inner import inner_client
+x = np.arange(12, dtype=np.float32).reshape(3, 4)
+for _ in range(2):
+    y = jax.jit(lambda a: jnp.exp(a - a.max(1, keepdims=True)) @ a.T)(x)
+step = jax.jit(lambda a: a * 2 + 1, donate_argnums=0)
+z = step(jnp.cumsum(x))
+counts = inner_client(1).code.counts
+print('OUT', counts.compiled, counts.disk_hits, counts.memory_hits,
+      np.asarray(y).tobytes().hex(), np.asarray(z).tobytes().hex())
+"""
+
+
+def _run(**environment: str) -> tuple[list[int], list[str]]:
+    words = run_python(SCRIPT, **environment).split("OUT")[1].split()
+    return [int(w) for w in words[:3]], words[3:]
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.vkcode"))
+
+
+@pytest.mark.parametrize("variable", ["VKORE_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"])
+def test_second_process_compiles_nothing(variable: str, tmp_path: Path) -> None:
+    (compiled, hits, same), values = _run(**{variable: str(tmp_path)})
+    assert compiled > 0
+    assert hits == 0
+    assert same >= 1  # the second lambda has the text of the first
+    assert len(_files(tmp_path)) == compiled
+    (again, hits, _), found = _run(**{variable: str(tmp_path)})
+    assert (again, hits) == (0, compiled)
+    assert found == values
+    (alone, hits, _), found = _run()
+    assert (alone, hits) == (compiled, 0)
+    assert found == values
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: b"",
+        lambda data: data[:41] + bytes([data[41] ^ 1]) + data[42:],
+        lambda data: data.replace(b"VKCODE\x01", b"VKCODE\x00"),
+    ],
+)
+def test_damaged_code_is_replaced(
+    damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    for compiled in (1, 0, 1, 0):
+        cache = CodeCache(tmp_path)
+        cache.get("text", (), _Code, _load)
+        assert cache.counts.compiled == compiled
+        (file,) = _files(tmp_path)
+        if not compiled:
+            file.write_bytes(damage(file.read_bytes()))
+
+
+def test_code_that_xla_refuses_is_compiled_again(tmp_path: Path) -> None:
+    for load, compiled in ((_load, 1), (_refuse, 1), (_load, 0)):
+        cache = CodeCache(tmp_path)
+        cache.get("text", (), _Code, load)
+        assert cache.counts.compiled == compiled
+    assert len(_files(tmp_path)) == 1
+
+
+class _Code:
+    def serialize(self) -> bytes:
+        return b"code"
+
+
+def _load(code: bytes) -> bytes:
+    assert code == b"code"
+    return code
+
+
+def _refuse(code: bytes) -> object:
+    raise RuntimeError("no")
+
+
+def test_an_unwritable_folder_costs_the_entry_only(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    for _ in range(2):
+        cache = CodeCache(blocked)
+        cache.get("text", (), _Code, _refuse)
+        assert cache.counts.compiled == 1
+
+
+def test_processes_share_a_folder(tmp_path: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("VKORE_", "JAX_"))}
+    env.update(VKORE_CACHE_DIR=str(tmp_path), JAX_PLATFORMS="vkore,cpu")
+    head = "import jax, jax.numpy as jnp, numpy as np\n"
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", head + textwrap.dedent(SCRIPT)],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    lines = [run.communicate(timeout=120)[0] for run in runs]
+    assert all(run.returncode == 0 for run in runs)
+    assert len({tuple(line.split()[4:]) for line in lines}) == 1
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_memory_is_bounded() -> None:
+    cache = CodeCache()
+    count = code_cache.MEMORY_ENTRIES + 10
+    for i in range(count):
+        cache.get(f"text {i}", (), _Code, _refuse)
+    last, first = f"text {count - 1}", "text 0"
+    for text, settings, fresh in (
+        (last, (), 0),
+        (first, (), 1),
+        (last, ("other device",), 1),
+        ("x" * (code_cache.MEMORY_TEXT_BYTES + 1), (), 1),
+        ("x" * (code_cache.MEMORY_TEXT_BYTES + 1), (), 1),
+    ):
+        before = cache.counts.compiled
+        cache.get(text, settings, _Code, _refuse)
+        assert cache.counts.compiled == before + fresh
+    cache.clear()
+    cache.get(last, (), _Code, _refuse)
+    assert cache.counts.compiled == count + 5
+
+
+def test_sweep_removes_what_was_not_used_for_longest(tmp_path: Path) -> None:
+    for i in range(8):
+        path = tmp_path / f"{i:02d}" / "a.vkcode"
+        path.parent.mkdir()
+        path.write_bytes(bytes(100))
+        os.utime(path, (i, i))
+    sweep(tmp_path, limit=800)
+    assert len(_files(tmp_path)) == 8
+    sweep(tmp_path, limit=799)
+    assert [f.parent.name for f in _files(tmp_path)] == ["05", "06", "07"]

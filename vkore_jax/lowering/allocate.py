@@ -48,6 +48,18 @@ def allocate(module: Module, chip: Chip, views: Views) -> Allocation:
     return _Allocator(module, chip, views).run()
 
 
+def _largest(graph: Graph, count: int = 3) -> str:
+    """Return the largest tensors of a program and the user's lines that make them."""
+    found: dict[Value, str] = dict.fromkeys(graph.params, "an argument")
+    todo = [graph]
+    while todo:
+        for node in todo.pop().nodes:
+            found.update(dict.fromkeys(node.results, str(node.loc)))
+            todo += node.graphs
+    top = sorted(found, key=lambda v: -v.nbytes)[:count]
+    return ", ".join(f"{v} ({found[v]})" for v in top if v.nbytes)
+
+
 class _Allocator:
     def __init__(self, module: Module, chip: Chip, views: Views) -> None:
         self.module, self.chip, self.views = module, chip, views
@@ -80,7 +92,8 @@ class _Allocator:
                 f"{len(self.out.constants):,}, intermediates "
                 f"{self.out.arena_bytes:,}); chip {self.chip.name!r} has "
                 f"{self.chip.dram_bytes:,}: {total - self.chip.dram_bytes:,} too many; "
-                "use a smaller batch or model, or rematerialisation (jax.checkpoint)"
+                f"the largest are {_largest(graph)}; use a smaller batch or model, or "
+                "rematerialisation (jax.checkpoint)"
             )
         return self.out
 

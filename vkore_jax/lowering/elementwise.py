@@ -95,7 +95,9 @@ rules.rows(PARTS, _parts)
 def _ordered(op: Op) -> str | None:
     """Complex numbers are only compared for equality."""
     equal = op.word("comparison_direction") in ("EQ", "NE")
-    return None if equal or op.operands[0].dtype.kind != "c" else f"{op.operands[0]}"
+    if equal or op.operands[0].dtype.kind != "c":
+        return None
+    return f"{op.operands[0]}; compare jnp.real(x) or jnp.abs(x)"
 
 
 @rules.lowers(

@@ -42,7 +42,7 @@ from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.locations import UNKNOWN, Locations
 from vkore_jax.lowering.op import Op, TensorType, dense_elements, is_token
-from vkore_jax.lowering.registry import Rule, RuleSet
+from vkore_jax.lowering.registry import ISSUES, Rule, RuleSet
 from vkore_jax.lowering.storage import Named, check_storage
 from vkore_jax.program import Location
 
@@ -67,7 +67,6 @@ RULES: RuleSet = RuleSet.union(
 RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 CALLS = frozenset({"func.call", "call"})
 TOKEN = TensorType(dtypes.BOOL, ())
-ISSUES = "this is a gap of vkore_jax: please report it with this message"
 
 
 def import_artifact(
@@ -342,7 +341,8 @@ class _Walk:
             if found != types:
                 raise InternalError(
                     f"this is a bug in vkore_jax: the rule of {name} made "
-                    f"{[str(v) for v in outs]} instead of {[str(t) for t in types]}"
+                    f"{[str(v) for v in outs]} instead of {[str(t) for t in types]}; "
+                    "please report it with this message"
                 )
             values.update(zip(results, outs))
         except VkoreError as error:
@@ -359,7 +359,8 @@ class _Walk:
             ) from error
         except Exception as error:
             bug = InternalError(
-                f"this is a bug in vkore_jax: {type(error).__name__}: {error}"
+                f"this is a bug in vkore_jax: {type(error).__name__}: {error}; please "
+                "report it with this message"
             )
             raise _located(bug, op, name, operands, loc) from error
 

@@ -142,7 +142,7 @@ def approx_top_k(
     if limit is None or not np.isinf(limit):
         raise UnsupportedOp(
             f"the initial value of an approximate top-k must be an infinity, found "
-            f"{limit}"
+            f"{limit}; call jax.lax.approx_max_k or approx_min_k"
         )
     fields = op.fields("mhlo.backend_config") or op.fields("backend_config")
     axis, kept = fields.get("reduction_dim", -1), op.types[0].shape

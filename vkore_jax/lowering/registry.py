@@ -20,6 +20,8 @@ from vkore_jax.errors import (
 )
 from vkore_jax.lowering.op import Op
 
+ISSUES = "this is a gap of vkore_jax: please report it with this message"
+
 Requirement = Callable[[Op], "str | None"]
 """None when an op satisfies it, else what was found.  Its docstring is the sentence in
 the support table."""
@@ -131,8 +133,7 @@ class Rule:
         """
         if self.gap is not None or self.function is None:
             gap = self.gap or Gap(NotYetImplemented, "no rule")
-            tail = f"; {gap.instead}" if gap.instead else ""
-            raise gap.error(f"{gap.reason}{tail}")
+            raise gap.error(f"{gap.reason}; {gap.instead or ISSUES}")
         refused = self.takes.problem(op)
         if refused is not None:
             raise UnsupportedOp(refused)

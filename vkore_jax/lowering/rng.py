@@ -105,7 +105,7 @@ def rng_bit_generator(b: Builder, op: Op, state: Value) -> tuple[Value, Value]:
     if state.dtype not in (U32, U64) or state.size * state.dtype.bits not in wanted:
         raise UnsupportedOp(
             f"{name} needs {' or '.join(map(str, wanted))} bits of state in ui64 or "
-            f"ui32, found {state}"
+            f"ui32, found {state}; make states with jax.random.key"
         )
     unsigned = UNSIGNED.get(dtype.bits)
     if unsigned is None or dtype.kind == "c":

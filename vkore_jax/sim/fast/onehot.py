@@ -17,11 +17,17 @@ from collections.abc import Callable
 from vkore_jax import dtypes
 from vkore_jax.dtypes import BOOL, F32, DType
 from vkore_jax.isa import MICRO_OPS, Gemm, Group, MicroProgram, Strategy, Vec
+from vkore_jax.isa.strategies import STRATEGIES as FACTS
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, tensor_type
-from vkore_jax.sim.fast.scaled import Operand
+from vkore_jax.sim.fast.scaled import Operand, whole
 from vkore_jax.sim.fast.strategies import STRATEGIES
 
-EXACT = (Strategy.BF16X1, Strategy.BF16X3, Strategy.BF16X6)
+EXACT = (
+    Strategy.BF16X1,
+    Strategy.BF16X3,
+    Strategy.BF16X6,
+    *(s for s, facts in FACTS.items() if facts.segment),
+)
 """Strategies in which the factor 1 is exact in one part."""
 
 _IOTA, _EQ, _CONVERT = (MICRO_OPS[n].code for n in ("iota", "eq", "convert"))
@@ -100,8 +106,13 @@ def gemm(
 
     def sparse() -> list[Val]:
         hot = e.scalar(dtypes.BF16, 1)
-        left, right = Operand(hot, -1, count), Operand(rhs, -2, count)
-        out = STRATEGIES[strategy](e, left, right, added, count)
+        right = Operand(rhs, len(rhs.shape) - 2, count)
+        if FACTS[strategy].segment:
+            # 1 has no second part, so no product of parts is left out.
+            out = added(hot, whole(e, right, strategy))
+        else:
+            left = Operand(hot, -1, count)
+            out = STRATEGIES[strategy](e, left, right, added, count)
         return [e.reshape(e.convert(out, dtype), shape)]
 
     regions = ", ".join(e.region([], f) for f in (sparse, lambda: [e.full(product())]))

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,8 @@ print('OUT', counts.compiled, counts.disk_hits, counts.memory_hits,
 """
 
 
-def _run(**environment: str) -> tuple[list[int], list[str]]:
+def _run(variable: str = "", value: str = "") -> tuple[list[int], list[str]]:
+    environment: dict[str, Any] = {variable: value} if variable else {}
     words = run_python(SCRIPT, **environment).split("OUT")[1].split()
     return [int(w) for w in words[:3]], words[3:]
 
@@ -39,12 +41,12 @@ def _files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("variable", ["VKORE_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"])
 def test_second_process_compiles_nothing(variable: str, tmp_path: Path) -> None:
-    (compiled, hits, same), values = _run(**{variable: str(tmp_path)})
+    (compiled, hits, same), values = _run(variable, str(tmp_path))
     assert compiled > 0
     assert hits == 0
     assert same >= 1  # the second lambda has the text of the first
     assert len(_files(tmp_path)) == compiled
-    (again, hits, _), found = _run(**{variable: str(tmp_path)})
+    (again, hits, _), found = _run(variable, str(tmp_path))
     assert (again, hits) == (0, compiled)
     assert found == values
     (alone, hits, _), found = _run()

@@ -147,8 +147,9 @@ def _code_folder() -> Path | None:
     named = os.environ.get(CACHE_VARIABLE)
     if named is not None:
         return Path(named).expanduser() if named else None
-    folder: str | None = jax.config.jax_compilation_cache_dir
-    if not folder or "://" in folder or not jax.config.jax_enable_compilation_cache:
+    enabled: bool = getattr(jax.config, "jax_enable_compilation_cache")  # noqa: B009
+    folder: str | None = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009
+    if not enabled or not folder or "://" in folder:
         return None
     return Path(folder).expanduser() / "vkore-code"
 

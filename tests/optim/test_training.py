@@ -96,7 +96,8 @@ def test_two_hundred_steps_follow_float32(
     assert found["w"].dtype == jnp.bfloat16
     assert moved.mean() > 0.1
     assert gap.mean() < share * moved.mean()
-    np.testing.assert_allclose(wide(found)["b"], reference()["b"], rtol=0.02)
+    rtol = max(0.02, share / 2)
+    np.testing.assert_allclose(wide(found)["b"], reference()["b"], rtol=rtol)
 
 
 def small_updates(p: Any, i: jax.Array) -> Any:

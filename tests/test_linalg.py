@@ -192,3 +192,8 @@ def test_cholesky_of_a_matrix_that_is_not_positive_definite_is_nan() -> None:
     assert np.isnan(found[0][lower]).all()
     assert np.isnan(found[2][lower]).all()
     np.testing.assert_allclose(found[1], np.linalg.cholesky(fine), rtol=1e-6)
+
+
+def test_half_precision_qr_is_refused() -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Unsupported dtype.*f16"):
+        jnp.linalg.qr(np.ones((5, 6), np.float16))

@@ -57,8 +57,8 @@ class Types:
         for place, value in found:
             if value.dtype not in self.accepted:
                 return (
-                    f"{place} is {value}, the chip takes {listing(self.accepted)} "
-                    f"here; {self._instead(value.dtype)}"
+                    f"Unsupported dtype: {place} is {value}, the chip takes "
+                    f"{listing(self.accepted)} here; {self._instead(value.dtype)}"
                 )
         return None
 

@@ -55,6 +55,34 @@ def test_invariants(change: dict[str, Any], message: str) -> None:
         dataclasses.replace(VK1, **change)
 
 
+def test_rates_of_element_types() -> None:
+    atom = CHIPS["atom"]
+    cells = atom.mxu_rows * atom.mxu_cols
+    assert atom.array_cycles({"f16": 10 * cells, "i8": 8 * cells}) == 10 + 8 / 4
+    # The published peaks, in 2 * MAC/s.
+    for name, dtype, tera in (
+        ("atom", "f16", 32),
+        ("atom", "i8", 128),
+        ("warboy", "i8", 64),
+        ("rngd", "bf16", 256),
+        ("rngd", "f8E4M3FN", 512),
+        ("rngd", "i8", 512),
+    ):
+        peak = CHIPS[name].peak_flops * CHIPS[name].mac_rate(dtype)
+        assert peak == pytest.approx(tera * 1e12, rel=0.03)
+
+
+def test_what_stays_in_dram() -> None:
+    narrow = CHIPS["vk1-bf16"]
+    assert narrow.stores(dtypes.F32, ())
+    assert narrow.stores(dtypes.F32, (1, 1))
+    assert not narrow.stores(dtypes.F32, (2,))
+    assert not narrow.stores(dtypes.C64, (2,))
+    assert narrow.stores(dtypes.F16, (2,))
+    assert narrow.stores(dtypes.I64, (2,))
+    assert VK1.stores(dtypes.C128, (2,))
+
+
 def test_profiles_are_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         TINY.clock_hz = 1  # pyright: ignore[reportAttributeAccessIssue]

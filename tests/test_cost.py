@@ -27,6 +27,7 @@ from vkore_jax.isa import (
     View,
     While,
 )
+from vkore_jax.isa.strategies import STRATEGIES
 
 
 def matmul(strategy: Strategy, m: int, n: int, k: int, block: int) -> Any:
@@ -40,8 +41,10 @@ def matmul(strategy: Strategy, m: int, n: int, k: int, block: int) -> Any:
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_gemm_counts_partial_products(strategy: Strategy) -> None:
-    units = account(matmul(strategy, 8, 12, 16, 4).block).static.units
+    static = account(matmul(strategy, 8, 12, 16, 4).block).static
+    units, needs = static.units, STRATEGIES[strategy].needs
     products = 8 * 12 * 16 * PASSES[strategy]
+    assert dict(static.array_macs) == ({needs: products} if needs else {})
     if strategy is Strategy.LANES:
         assert units[Unit.MXU].macs == 0
         assert units[Unit.VPU].vector_ops == 2 * products

@@ -16,10 +16,11 @@ from tests.lowering.artifacts import artifact, lower
 from vkore_jax import lowering
 from vkore_jax.chips import CHIPS, TINY, VK1, Chip
 from vkore_jax.errors import UnsupportedOp
-from vkore_jax.isa import Conv, Strategy
+from vkore_jax.isa import NO_AXIS, Conv, Group, Strategy
 from vkore_jax.lowering import ir
+from vkore_jax.primitives import attention
 from vkore_jax.sim import fast, golden
-from vkore_jax.sim.contract import strategy_error
+from vkore_jax.sim.contract import program_disagreement, strategy_error
 from vkore_jax.verify import verify
 
 ENGINES = {"specification": golden.run, "translator": fast.run}
@@ -231,6 +232,53 @@ def _bound(spec: str, a: np.ndarray, b: np.ndarray, strategy: Strategy) -> float
     row = np.full((1, int(terms)), np.abs(a).max())
     column = np.full((int(terms), 1), np.abs(b).max())
     return float(strategy_error(strategy, row, column)[0, 0])
+
+
+SMALL = dataclasses.replace(TINY, scratchpad_bytes=1 << 16, accumulator_bytes=1 << 14)
+ARRAYS = {
+    "int8-tiny": dataclasses.replace(SMALL, precision=CHIPS["warboy"].precision),
+    "fp16-tiny": dataclasses.replace(SMALL, precision=CHIPS["atom"].precision),
+    "warboy": CHIPS["warboy"],
+    "atom": CHIPS["atom"],
+}
+
+
+def _network(w1: Any, w2: Any, x: Any) -> Any:
+    def loss(w1: Any, w2: Any) -> Any:
+        return ((jax.nn.gelu(x @ w1) @ w2) ** 2).mean()
+
+    return jax.value_and_grad(loss, (0, 1))(w1, w2)
+
+
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    return jax.vjp(lambda *a: attention(*a, causal=True), q, k, v)[1](q)
+
+
+@pytest.mark.parametrize("chip", ARRAYS)
+@pytest.mark.parametrize(
+    ("f", "shapes"),
+    [
+        (_network, [(30, 300), (300, 5), (150, 30)]),
+        (_attention, [(1, 140, 2, 16)] * 3),
+    ],
+)
+def test_tiled_programs(chip: str, f: Any, shapes: Any) -> None:
+    """Groups cut k between segments, and both engines train alike."""
+    profile = ARRAYS[chip]
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=s).astype("f4") for s in shapes]
+    program = lowering.compile(artifact(f, *inputs), profile)
+    verify(program, profile)
+    if f is _network and chip.endswith("tiny"):
+        assert any(
+            x.cmd.k_axis != NO_AXIS for x in program.block if type(x.cmd) is Group
+        )
+    wanted = jax.tree.leaves(jax.jit(f)(*inputs))
+    found = golden.run(program.encoded, inputs, chip=profile)
+    other = fast.run(program.encoded, inputs)
+    for want, a, b in zip(wanted, found, other, strict=True):
+        assert program_disagreement(a, b) is None
+        np.testing.assert_allclose(a, want, rtol=0, atol=2e-3 * np.abs(want).max())
 
 
 # ----------------------------------------------------------------------------- storage

@@ -18,6 +18,7 @@ from vkore_jax.cost import blocks_of
 from vkore_jax.errors import InvalidArgument
 from vkore_jax.isa import Block, Host
 from vkore_jax.pjrt.inner import Execute, InnerClient, Launch
+from vkore_jax.pjrt.tiers import MovementTier, moves_only
 from vkore_jax.program import Program
 from vkore_jax.sim.fast import FastProgram
 from vkore_jax.sim.fast.load import put
@@ -49,13 +50,17 @@ def _fast(
     device_id: int,
     callbacks: Mapping[int, Callback],
 ) -> Engine:
-    loaded = FastProgram(
-        program.encoded,
-        inner.client,
-        inner.devices[device_id],
-        callbacks,
-        cache=inner.code,
-    )
+    device = inner.devices[device_id]
+
+    def load() -> FastProgram:
+        return FastProgram(
+            program.encoded, inner.client, device, callbacks, cache=inner.code
+        )
+
+    if moves_only(program):
+        tier = MovementTier(program, device, lambda: load().execute)
+        return Engine(execute=tier.execute, consumed=program.donated)
+    loaded = load()
     return Engine(
         execute=loaded.execute,
         consumed=program.donated,

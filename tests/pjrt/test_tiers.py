@@ -13,6 +13,7 @@ import pytest
 
 from vkore_jax import dtypes
 from vkore_jax.pjrt import tiers
+from vkore_jax.sim import golden
 
 DEVICE = jax.devices("vkore")[0]
 
@@ -46,13 +47,13 @@ COMPUTES: dict[str, Callable[[jax.Array], Any]] = {
 def golden_loads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Programs that were loaded on the golden engine."""
     loaded: list[Any] = []
-    original = tiers.GoldenProgram
+    original = golden.GoldenProgram
 
     def load(data: bytes) -> Any:
         loaded.append(original(data))
         return loaded[-1]
 
-    monkeypatch.setattr(tiers, "GoldenProgram", load)
+    monkeypatch.setattr(golden, "GoldenProgram", load)
     return loaded
 
 

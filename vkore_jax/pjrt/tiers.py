@@ -24,7 +24,6 @@ from vkore_jax.isa.access import accesses
 from vkore_jax.pjrt.inner import Array, Execute
 from vkore_jax.program import Program
 from vkore_jax.sim.fast.load import put
-from vkore_jax.sim.golden import GoldenProgram
 
 MOVEMENT = (Concat, Copy, DynamicSlice, DynamicUpdate, Gather, Pad)
 """Commands whose results are bits of their operands."""
@@ -77,7 +76,9 @@ class MovementTier:
             device: inner device.
             compile_: loads the program on the fast engine.
         """
-        self._golden = GoldenProgram(program.encoded)
+        from vkore_jax.sim import golden  # 40 ms, which not every process needs
+
+        self._golden = golden.GoldenProgram(program.encoded)
         self._device = device
         self._compile = compile_
         self._left = RUNS

@@ -303,7 +303,7 @@ def chips_table() -> str:
         prose(importlib.import_module("vkore_jax.lowering.precision")),
         table(*_precision_rows()),
         "## Storage",
-        _field_docs(Chip)["storage"],
+        prose(importlib.import_module("vkore_jax.lowering.storage")),
     ]
     for chip in CHIPS.values():
         parts += [f"## {chip.name}", chip.description, table(*_chip_rows(chip))]
@@ -312,10 +312,6 @@ def chips_table() -> str:
 
 
 _PROFILES = "vkore_jax.chips.files"
-
-
-def _field_docs(cls: type) -> dict[str, str]:
-    return {k: " ".join(v.split()) for k, v in _attribute_docs(cls).items()}
 
 
 def _power(value: float) -> str:

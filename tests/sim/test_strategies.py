@@ -137,8 +137,8 @@ def test_error_and_agreement(
     kinds = ("normal", "edges") if strategy is Strategy.FP16 else tuple(KINDS)
     rng = np.random.default_rng(sum(shape))
     a, b = (np.stack(x) for x in zip(*(KINDS[kind](rng, *shape) for kind in kinds)))
-    batch = ((len(kinds),),) * 2
-    found = run_all(engines, product(strategy, *shape, batch=batch), (a, b))
+    batch = (len(kinds),)
+    found = run_all(engines, product(strategy, *shape, batch=(batch, batch)), (a, b))
     want, bound = exact(a, b), strategy_error(strategy, a, b)
     if strategy is Strategy.FP16:  # what is below f16's normal numbers is 0
         sums = np.abs(a).sum(-1, keepdims=True) + np.abs(b).sum(-2, keepdims=True)

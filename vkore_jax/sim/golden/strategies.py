@@ -190,9 +190,8 @@ def _scaled(
     total: Array | None = None
     for level, pairs in groupby(facts.products, key=sum):
         products = [np.matmul(p[i].astype(unit), q[j].astype(unit)) for i, j in pairs]
-        part = np.ldexp(
-            sum(products[1:], products[0]).astype(np.float32), -step * level
-        )
+        exact = np.add.reduce(products)
+        part = np.ldexp(exact.astype(np.float32), -step * level)
         total = part if total is None else total + part
     assert total is not None
     out = np.ldexp(total, ea + eb - 2 * shift)

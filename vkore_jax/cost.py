@@ -156,7 +156,8 @@ def reduce_work(group: Group, stage: Reduce) -> Work:
 @STAGE_WORK.rule(Transpose)
 def transpose_work(group: Group, stage: Transpose) -> Work:
     tile = group.tiles[stage.src]
-    return Work(unit=Unit.LAYOUT, turned=math.prod(tile.shape) * tile.dtype.itemsize)
+    size = math.prod(tile.shape) * tile.dtype.itemsize
+    return Work(unit=Unit.LAYOUT, turned=size * moves(group, tile))
 
 
 STAGE_WORK.complete()

@@ -71,10 +71,19 @@ class Side:
 
     @property
     def cost(self) -> int:
-        """Elements that have to be copied before the array can read it."""
-        if self.view is not None and self.view.has_contiguous_rows:
+        """Elements that are copied before the array can read it, times four.
+
+        What has contiguous rows the other way round is turned on the chip, block by
+        block, without a trip to DRAM: that counts once.
+        """
+        size = math.prod(self.permuted.shape)
+        if self.view is None:
+            return 4 * size
+        if self.view.has_contiguous_rows:
             return 0
-        return math.prod(self.permuted.shape)
+        rank = len(self.view.shape)
+        other = self.view.transposed((*range(rank - 2), rank - 1, rank - 2))
+        return size if other.has_contiguous_rows else 4 * size
 
     def value(self, b: Builder) -> Value:
         """Return the operand in its canonical shape."""
@@ -160,7 +169,7 @@ def contract(
     if any(lhs.shape[i] == 0 for i in dims.lhs_contracting):
         return b.scalar(dtype, 0, full)
     m, n = math.prod(rows), math.prod(cols)
-    turn = math.prod(full) if m > 1 and n > 1 else 0
+    turn = 4 * math.prod(full) if m > 1 and n > 1 else 0
     best: tuple[int, bool, Side, Side] | None = None
     for lhs_k, rhs_k in _contracting_orders(dims):
         plain = (

@@ -281,7 +281,20 @@ class StageBuilder:
         axes = [i if e > 1 else NO_AXIS for i, e in enumerate(shape)]
         shape[where], steps[where] = self.k_extent, step
         axes[where] = K if self.k_extent > 1 else NO_AXIS
-        return self._load(access, tuple(shape), tuple(steps), tuple(axes), phase)
+        if access.core().has_contiguous_rows:
+            return self._load(access, tuple(shape), tuple(steps), tuple(axes), phase)
+        for each in (shape, steps, axes):
+            each[-2:] = each[-1], each[-2]
+        tile = self._load(access, tuple(shape), tuple(steps), tuple(axes), phase)
+        return self._turned(tile, phase)
+
+    def _turned(self, tile: int, phase: Phase) -> int:
+        """Return the tile with the last two axes of another one exchanged."""
+        spec = self.plan.tiles[tile]
+        shape, axes = ((*x[:-2], x[-1], x[-2]) for x in (spec.shape, spec.axes))
+        made = self._new_tile(TileSpec(spec.dtype, shape, axes, False))
+        self.plan.stages.append(isa.Transpose(tile, made, phase))
+        return made
 
     def _reduce(self, node: Reduce, phase: Phase) -> None:
         src = self._operand(node, node.operands[0], phase)

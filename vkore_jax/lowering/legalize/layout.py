@@ -1,7 +1,8 @@
 """Layout: which moves a consumer reads through and which the layout engine makes.
 
 After this pass every `Move` is a view that all its readers can take: it costs nothing.
-Every other movement is an explicit COPY, made once and shared by all its readers.
+Every other movement is an explicit COPY, made once and shared by all its readers; but a
+matrix operand that has contiguous rows the other way round is turned in the scratchpad.
 Graph outputs that must own their buffer (results, loop carries) do.
 """
 
@@ -101,8 +102,8 @@ class _Layout:
             if not access.core().has_contiguous_rows:
                 self._copy_core(value, access)
         elif isinstance(node, Gemm):
-            if node.scope is not None and turned_rows(access):
-                return  # the group turns its block on the chip
+            if turned_rows(access):
+                return  # the group turns its blocks on the chip
             if _rows_repeat(access):
                 self._demand_copy(value)
             elif not access.core().has_contiguous_rows:

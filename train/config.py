@@ -111,6 +111,8 @@ class TrainConfig:
     seed: int = 0  # fixes initialisation, data order, dropout and sampling
     data_seed: int | None = None  # fixes the data order alone; None: seed does
     precision: Literal["default", "high", "highest"] = "default"  # of matmuls
+    # none: plain Flax; accelerate: rewritten by vkore_jax; explicit: train/explicit.py
+    primitives: Literal["none", "accelerate", "explicit"] = "none"
     param_dtype: Literal["f32", "bf16"] = "f32"  # of weights, gradients, activations
     # How a bf16 weight keeps small updates, and how moments are stored: vkore_jax.optim
     master: Literal["f32", "hilo", "kahan", "stochastic", "nearest"] = "f32"

@@ -102,6 +102,26 @@ def token_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
     return losses.mean()
 
 
+def make_loss(config: TrainConfig) -> Callable[..., jax.Array]:
+    """Build `loss(params, batch, dropout_key=None)` as `config.primitives` says."""
+    graph, _ = abstract_decoder(config.model)
+
+    def plain(
+        params: nnx.State, batch: jax.Array, key: jax.Array | None = None
+    ) -> jax.Array:
+        return token_loss(nnx.merge(graph, params)(batch[:, :-1], key), batch[:, 1:])
+
+    if config.primitives == "accelerate":
+        from vkore_jax import accelerate
+
+        return accelerate(plain)
+    if config.primitives == "explicit":
+        from train.explicit import mean_loss
+
+        return lambda params, *rest: mean_loss(nnx.merge(graph, params), *rest)
+    return plain
+
+
 def make_train_step(config: TrainConfig) -> StepFn:
     """Build `step(state, batch) -> (state, metrics)`; the old state is donated.
 
@@ -110,7 +130,7 @@ def make_train_step(config: TrainConfig) -> StepFn:
     gives the gradient of the whole at a fraction of the activations.  The gradient is
     among the metrics if `grad_every` asks for a record.
     """
-    graph, _ = abstract_decoder(config.model)
+    model_loss = make_loss(config)
     tx = optimizer(config)
     dropout_root = jax.random.fold_in(jax.random.key(config.seed), 1)
 
@@ -122,8 +142,7 @@ def make_train_step(config: TrainConfig) -> StepFn:
     def loss_fn(
         params: nnx.State, batch: jax.Array, key: jax.Array, scale: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        logits = nnx.merge(graph, params)(batch[:, :-1], key)
-        loss = token_loss(logits, batch[:, 1:])
+        loss = model_loss(params, batch, key)
         return (loss if scale is None else loss * scale), loss
 
     def accumulate(
@@ -173,10 +192,4 @@ def make_train_step(config: TrainConfig) -> StepFn:
 
 def make_eval_step(config: TrainConfig) -> Callable[[nnx.State, Batch], jax.Array]:
     """Build `eval_step(params, batch) -> loss`, without dropout."""
-    graph, _ = abstract_decoder(config.model)
-
-    @jax.jit
-    def eval_step(params: nnx.State, batch: jax.Array) -> jax.Array:
-        return token_loss(nnx.merge(graph, params)(batch[:, :-1]), batch[:, 1:])
-
-    return eval_step
+    return jax.jit(make_loss(config))

@@ -25,7 +25,7 @@ LINEN: list[tuple[str, dict[str, Any], tuple[Any, ...], str]] = [
     ("RMSNorm", {"epsilon": 1e-3}, (X,), "rms_norm"),
     ("Embed", {"num_embeddings": 11, "features": 8}, (IDS,), "embedding"),
     ("MultiHeadDotProductAttention", {"num_heads": 2, "deterministic": True},
-     (X, X, X, MASK), "attention"),
+     (X, X, X), "attention"),
 ]  # fmt: skip
 NNX: list[tuple[str, tuple[Any, ...], dict[str, Any], Any, str]] = [
     ("Linear", (8, 3), {}, X, "linear"),

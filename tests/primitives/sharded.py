@@ -78,7 +78,6 @@ def plain_loss(x: Any, w: Any, y: Any) -> Any:
 def model(p: dict[str, Any], ids: Any) -> Any:
     """A layer of a transformer as people write it."""
     x = p["table"][ids]
-    b, t, c = x.shape
     h = plain_norm(x, p["g"])
     q, k, v = (jnp.einsum("btc,chd->bthd", h, p[n]) for n in ("q", "k", "v"))
     y = jax.nn.dot_product_attention(q, k, v, is_causal=True)

@@ -50,6 +50,9 @@ def dot_general(
         return lax.dot_general(
             lhs, rhs, dimension_numbers, precision, preferred_element_type, **options
         )
+    # In the order of the left operand's axes, which then is not transposed.
+    pairs = sorted(zip(left, right, strict=True))
+    left, right = [i for i, _ in pairs], [j for _, j in pairs]
     rows = [a for a in range(lhs.ndim) if a not in left]
     columns = [a for a in range(rhs.ndim) if a not in right]
     x = lhs.transpose(*rows, *left).reshape(*(lhs.shape[a] for a in rows), -1)

@@ -5,7 +5,7 @@ The logits of a projection are not stored, provided that nobody else reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from vkore_jax.rewrite.algebra import (
     op,
     row,
 )
-from vkore_jax.rewrite.graph import Node, Read
+from vkore_jax.rewrite.graph import Node, Read, Value
 from vkore_jax.rewrite.rule import (
     ARITHMETIC,
     CASTS,
@@ -168,18 +168,30 @@ def _guard(match: Match) -> str | None:
     return dots.refuses()
 
 
-def _ids(match: Match, read: Read, vocab: int) -> tuple[Any, int | None]:
-    """Return the targets, and the one to ignore."""
+def _ids(match: Match, vocab: int) -> tuple[Value, Callable[[Read], Any], int | None]:
+    """Return what holds the targets, how to read them, and the one to ignore."""
     shape = match.root.shape
-    if match.has("ids"):  # no id, no entry: a loss of zero
-        view = match.view("ids")
-        ids = jnp.broadcast_to(jnp.squeeze(realise(view, read), view.row), shape)
-        return jnp.where((ids >= 0) & (ids < vocab), ids, -1), -1
+    if match.has("ids"):
+        return match.view("ids").value, _hot_ids(match, vocab), -1
     node = match.node("take")
-    ids = read(node.inputs[1]).reshape(shape)
-    if not str(node.params["mode"]).endswith("FILL_OR_DROP"):
-        ids = jnp.clip(ids, 0, vocab - 1)
-    return ids, None  # outside of the vocabulary: not a number, here and there
+    clips = not str(node.params["mode"]).endswith("FILL_OR_DROP")
+
+    def read_ids(read: Read) -> Any:
+        # Outside of the vocabulary: not a number, here and there.
+        ids = read(node.inputs[1]).reshape(shape)
+        return jnp.clip(ids, 0, vocab - 1) if clips else ids
+
+    return node.inputs[1], read_ids, None
+
+
+def _hot_ids(match: Match, vocab: int) -> Callable[[Read], Any]:
+    view, shape = match.view("ids"), match.root.shape
+
+    def read_ids(read: Read) -> Any:  # no id, no entry: a loss of zero
+        ids = jnp.broadcast_to(jnp.squeeze(realise(view, read), view.row), shape)
+        return jnp.where((ids >= 0) & (ids < vocab), ids, -1)
+
+    return read_ids
 
 
 def _plan(match: Match) -> Plan:
@@ -190,8 +202,7 @@ def _plan(match: Match) -> Plan:
     bias: View | None = env.get("b")
     sign = match.env.get("sign", -1.0)
     vocab = dots.output.shape[-1]
-    wanted = match.node("take").inputs[1] if match.has("take") else None
-    ids = wanted if wanted is not None else match.view("ids").value
+    ids, read_ids, ignored = _ids(match, vocab)
 
     def run(read: Read) -> Any:
         x = jnp.moveaxis(read(dots.left), dots.contract[0][0], -1)
@@ -200,11 +211,10 @@ def _plan(match: Match) -> Plan:
         if scale != 1:
             x = x * jnp.asarray(scale, x.dtype)
         b = None if bias is None else realise(bias, read).reshape(-1)
-        targets, ignored = _ids(match, read, vocab)
         loss = primitives.softmax_cross_entropy(
             x,
             read(dots.right),
-            targets,
+            read_ids(read),
             None if b is None else jnp.broadcast_to(b, (vocab,)).astype(x.dtype),
             vocab_axis=1 - dots.contract[1][0],
             ignore_index=ignored,

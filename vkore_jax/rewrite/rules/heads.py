@@ -71,7 +71,10 @@ def layout(match: Match) -> Layout:
         reason = dots.refuses()
         _need(reason is None, f"its products: {reason}")
     _need(len(qk.contract[0]) == 1, "queries and keys meet in several axes")
-    _need(qk.precision == pv.precision, "its two products differ in precision")
+    narrow = qk.left.dtype.itemsize == 2  # exact in any precision
+    _need(
+        narrow or qk.precision == pv.precision, "its two products differ in precision"
+    )
 
     # The operand that the key axis comes from, and where the other axes come from.
     place = {f: _origin(qk, o) for f, o in enumerate(scores.axes) if o is not None}

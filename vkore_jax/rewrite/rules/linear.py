@@ -79,9 +79,11 @@ def contraction(node: Node) -> Contraction:
     def axes(pair: Any) -> tuple[Axes, Axes]:
         return tuple(map(int, pair[0])), tuple(map(int, pair[1]))
 
-    return Contraction(
-        left, right, axes(contract), axes(batch), precision, node.outputs[0]
-    )
+    # The order of contracted axes is free: in the left operand's, it is not transposed,
+    # and merging its axes keeps a partitioned one in front.
+    pairs = sorted(zip(*axes(contract), strict=True))
+    contracted = tuple(i for i, _ in pairs), tuple(j for _, j in pairs)
+    return Contraction(left, right, contracted, axes(batch), precision, node.outputs[0])
 
 
 def matrix(array: Any, first: Axes, then: Axes, *, keep: bool = False) -> Any:

@@ -42,7 +42,8 @@ DISK_BYTES = 1 << 29
 
 _MAGIC = b"VKCODE\x01\n"
 _SUFFIX = ".vkcode"
-_SWEEP_EVERY = 64
+_SWEEP_KEYS = "00"
+"""One entry in 256 looks at the size of the folder, whichever process stores it."""
 
 
 @dataclass
@@ -159,7 +160,7 @@ class CodeCache:
                 with contextlib.suppress(OSError):
                     os.unlink(part)
                 raise
-        if self.counts.compiled % _SWEEP_EVERY == 0:
+        if key.startswith(_SWEEP_KEYS):
             sweep(self.folder)
 
     def _path(self, key: str) -> Path:

@@ -77,6 +77,12 @@ def ids(count: int, vocab: int) -> np.ndarray:
     return found
 
 
+def rotation(x: Any, ct: Any) -> Any:
+    t, d = x.shape[-3], x.shape[-1]
+    angle = jnp.arange(t)[:, None] * 0.3 ** jnp.arange(d // 2)
+    return both(lambda x: primitives.rope(x, jnp.cos(angle), jnp.sin(angle)), 1)(x, ct)
+
+
 def lookup(table: Any, ct: Any, words: Any) -> Any:
     return both(lambda t: primitives.embedding(t, words, block=16), 1)(table, ct)
 
@@ -116,6 +122,9 @@ CASES = [
     Case("loss-bf16", loss(False, ignore_index=-1),
          [normal(20, 8, dtype=BF16), normal(33, 8, dtype=BF16), normal(20),
           ids(20, 33)], 2),
+    Case("rope", rotation, [normal(2, 7, 3, 8), normal(2, 7, 3, 8)], 2),
+    Case("rope-bf16", jax.vmap(rotation),
+         [normal(3, 5, 2, 6, dtype=BF16), normal(3, 5, 2, 6, dtype=BF16)], 2),
     Case("embedding", lookup, [normal(40, 6), normal(21, 6), ids(21, 44)], 2),
 ]  # fmt: skip
 each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)

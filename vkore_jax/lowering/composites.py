@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from vkore_jax.dtypes import BOOL
-from vkore_jax.lowering import kernels_attention, kernels_loss
+from vkore_jax.lowering import kernels_attention, kernels_loss, kernels_rope
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Shape, Value
 from vkore_jax.lowering.op import Op
@@ -64,7 +64,7 @@ KERNELS: Mapping[str, Kernel] = MappingProxyType(
         "vkore.rms_norm_bwd": _PLAIN,
         "vkore.layer_norm": _PLAIN,
         "vkore.layer_norm_bwd": _PLAIN,
-        "vkore.rope": _PLAIN,
+        "vkore.rope": Kernel(kernels_rope.rope, kernels_rope.fits),
         "vkore.rope_tables_bwd": _PLAIN,
         "vkore.gelu": _PLAIN,
         "vkore.gelu_bwd": _PLAIN,

@@ -7,7 +7,7 @@ have one rank: axes that a tensor lacks have one element.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,21 @@ def with_batch(b: Builder, x: Value, core: int, rank: int) -> Value:
     """Give an operand `rank` leading axes, new ones of one element."""
     ones = rank - (len(x.shape) - core)
     return b.reshape(x, (*[1] * ones, *x.shape))
+
+
+def broadcasting(b: Builder) -> Callable[..., Value]:
+    """Return a function that applies a micro-op to operands that broadcast."""
+
+    def do(micro: str, *operands: Value) -> Value:
+        shape = tuple(int(n) for n in np.broadcast_shapes(*(x.shape for x in operands)))
+        return b.vec(micro, *(fit(b, x, shape) for x in operands))
+
+    return do
+
+
+def fit(b: Builder, x: Value, shape: Shape) -> Value:
+    """Repeat along the axes where `x` has one element."""
+    return x if x.shape == shape else b.broadcast(x, shape, tuple(range(len(shape))))
 
 
 @dataclass(frozen=True)
@@ -62,14 +77,11 @@ class Maths:
 
     def fit(self, x: Value, shape: Shape) -> Value:
         """Repeat along the axes where `x` has one element."""
-        if x.shape == shape:
-            return x
-        return self.b.broadcast(x, shape, tuple(range(len(shape))))
+        return fit(self.b, x, shape)
 
     def do(self, micro: str, *operands: Value) -> Value:
         """Apply a micro-op to operands that broadcast."""
-        shape = tuple(int(n) for n in np.broadcast_shapes(*(x.shape for x in operands)))
-        return self.b.vec(micro, *(self.fit(x, shape) for x in operands))
+        return broadcasting(self.b)(micro, *operands)
 
     def number(self, value: float, like: Value) -> Value:
         """Return a constant of the type and shape of another value."""

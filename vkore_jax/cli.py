@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         "module", type=Path, help="a module as text, bytecode or artifact"
     )
     comp.add_argument("-o", "--output", type=Path, required=True, metavar="PROGRAM")
-    comp.add_argument("--chip", help="profile to compile for (default: vk1)")
+    comp.add_argument("--chip", help="profile or its .toml file (default: vk1)")
 
     dis = add("dis", _dis, "print a program as assembly text")
     dis.add_argument("program", type=Path, help="a .vkp file")
@@ -81,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
 
     run = add("run", _run, "execute a program, without JAX's compiler")
     run.add_argument("program", type=Path, help="a .vkp file")
+    run.add_argument(
+        "--chip", help="the .toml file of the program's profile, if it is your own"
+    )
     run.add_argument(
         "--engine",
         choices=("fast", "golden"),
@@ -186,7 +189,14 @@ def _asm(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
+    from vkore_jax.chips import get_chip
+
     program = _read(args.program)
+    if args.chip and get_chip(args.chip).name != program.chip:
+        raise InvalidArgument(
+            f"{args.program} was compiled for chip {program.chip!r}, --chip is "
+            f"{get_chip(args.chip).name!r}"
+        )
     inputs = _inputs(program, args.input, args.random)
     results = _engine(args.engine)(program.encoded, inputs)
     for i, (spec, array) in enumerate(zip(program.results, results)):

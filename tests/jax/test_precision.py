@@ -18,7 +18,7 @@ from vkore_jax.chips import CHIPS, TINY, VK1, Chip
 from vkore_jax.errors import UnsupportedOp
 from vkore_jax.isa import NO_AXIS, Conv, Group, Strategy
 from vkore_jax.lowering import ir
-from vkore_jax.primitives import attention
+from vkore_jax.primitives import attention, embedding
 from vkore_jax.sim import fast, golden
 from vkore_jax.sim.contract import program_disagreement, strategy_error
 from vkore_jax.verify import verify
@@ -279,6 +279,33 @@ def test_tiled_programs(chip: str, f: Any, shapes: Any) -> None:
     for want, a, b in zip(wanted, found, other, strict=True):
         assert program_disagreement(a, b) is None
         np.testing.assert_allclose(a, want, rtol=0, atol=2e-3 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("chip", ["vk1", "atom", "warboy", "rngd-fp8"])
+def test_rows_that_a_lookup_adds_up(chip: str) -> None:
+    """A product with a one-hot matrix, which the translator replaces by additions."""
+    profile = PROFILES[chip]
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(70, 6)).astype("f4")
+    ids = rng.integers(0, 70, (3, 60)).astype("i4")
+    g = rng.normal(size=(3, 60, 6)).astype("f4") * 10.0 ** rng.integers(
+        -9, 3, (3, 60, 1)
+    )
+    g = g.astype("f4")
+
+    def f(table: Any, ids: Any, g: Any) -> Any:
+        return jax.vjp(lambda t: embedding(t, ids), table)[1](g)
+
+    code = artifact(f, table, ids, g, keep_unused=True)
+    program = lowering.compile(code, profile)
+    wild = g.copy()
+    wild[1, 5, 2], wild[2, 7, 0] = np.inf, np.nan
+    for values in (g, wild):
+        (a,) = golden.run(program.encoded, [table, ids, values], chip=profile)
+        (b,) = fast.run(program.encoded, [table, ids, values])
+        assert program_disagreement(a, b) is None
+        assert np.isfinite(a[:, 1]).all()
+        assert np.isfinite(a).all() == (values is g)
 
 
 # ----------------------------------------------------------------------------- storage

@@ -245,7 +245,8 @@ def program_disagreement(golden: np.ndarray, other: np.ndarray) -> str | None:
     finite = np.isfinite(g)
     if (finite != np.isfinite(o)).any():
         return _worst(golden, other, finite != np.isfinite(o))
-    error, g = np.abs(g - o)[finite], np.abs(g)[finite]
+    g, o = g[finite], o[finite]
+    error, g = np.abs(g - o), np.abs(g)
     if not g.size:
         return None
     rms = float(np.sqrt(np.mean(error**2)))

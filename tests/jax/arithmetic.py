@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.jax.generate import Generator, Value
+from tests.jax.generate import LARGE, Generator, Value
 from tests.jax.rules import (
     additions,
     additions_of,
@@ -237,7 +237,7 @@ def window_of(g: Generator) -> None:
             info = jnp.iinfo(v.dtype)
             start: Any = (0, info.min, info.max, 0)[k]
         else:
-            start = (0, -np.inf, np.inf)[k]
+            start = (0, -LARGE, LARGE)[k]  # of a window with padding only
         return lax.reduce_window(
             x, np.asarray(start, x.dtype), f, size, stride, pads, base, spread
         )
@@ -248,7 +248,7 @@ def window_of(g: Generator) -> None:
         [v],
         rule=additions(n) if k == 0 else nearest,
         exact=k > 0,
-        size=v.size * n if k == 0 else None,
+        size=v.size * n if k == 0 else LARGE,
     )
 
 

@@ -109,6 +109,7 @@ def wanted(cells: Sequence[Cell]) -> list[tuple[Array, ...]]:
     return [c.want if c.want is not None else next(answers) for c in cells]
 
 
+@np.errstate(all="ignore")
 def wrong(
     cell: Cell, want: Sequence[Array], have: Any, ignore: Any = None
 ) -> str | None:
@@ -137,6 +138,5 @@ def _near(have: Array, truth: Array, ulps: float) -> Array:
     """Return where a result is within some ulps of the exact value."""
     wide = have.astype(np.float64)
     rounded = truth.astype(have.dtype).astype(np.float64)
-    with np.errstate(all="ignore"):
-        close = np.abs(wide - truth) <= ulps * ulp(truth, have.dtype)
+    close = np.abs(wide - truth) <= ulps * ulp(truth, have.dtype)
     return close | (wide == rounded)

@@ -15,7 +15,7 @@ from tests.matrix.cells import (
     tensor,
 )
 from vkore_jax import dtypes
-from vkore_jax.dtypes import BOOL, C64, C128, F32, F64, U64, DType
+from vkore_jax.dtypes import BOOL, C64, C128, F32, F64, U32, U64, DType
 from vkore_jax.sim.contract import Bound, Tolerance, accumulate
 
 
@@ -159,7 +159,8 @@ def fft(t: DType) -> Cell:
 def rng_bit_generator(t: DType) -> Cell:
     lines, types = [], []
     state, a = tensor(U64, 2), tensor(t, 5, 6)
-    names = ("THREE_FRY", "PHILOX", "DEFAULT") if t.kind == "u" else ("PHILOX",)
+    names = ("THREE_FRY", "PHILOX") if t.kind == "u" else ("THREE_FRY",)
+    names = (*names, "DEFAULT") if t is U32 else names
     for i, name in enumerate(names):
         lines.append(
             f"%s{i}, %r{2 * i} = stablehlo.rng_bit_generator %a, algorithm = {name} : "

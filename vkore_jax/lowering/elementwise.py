@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from vkore_jax import dtypes
-from vkore_jax.dtypes import BOOL
+from vkore_jax.dtypes import BOOL, F32, F64
 from vkore_jax.errors import NotYetImplemented
 from vkore_jax.lowering.bits import cast_bits
 from vkore_jax.lowering.builder import Builder
@@ -14,7 +14,13 @@ from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.op import Op
 from vkore_jax.lowering.regions import micro_program
 from vkore_jax.lowering.registry import RuleFunction, RuleSet, Types
-from vkore_jax.lowering.requirements import at, attribute_in, kinds, micro_domain
+from vkore_jax.lowering.requirements import (
+    at,
+    attribute_in,
+    kinds,
+    micro_domain,
+    only,
+)
 
 rules = RuleSet(__name__)
 
@@ -85,7 +91,8 @@ def _parts(micro: str) -> tuple[RuleFunction, Types, str]:
     def rule(b: Builder, op: Op, *operands: Value) -> Value:
         return b.vec(micro, *operands, dtype=op.type.dtype)
 
-    return rule, micro_domain(micro), f"Micro-op `{micro}`."
+    takes = only((F32, F64)) if micro == "complex" else micro_domain(micro)
+    return rule, takes, f"Micro-op `{micro}`."
 
 
 rules.rows(NARY, _nary)

@@ -27,6 +27,9 @@ from vkore_jax.lowering.requirements import attribute_in, kinds
 
 rules = RuleSet(__name__)
 
+FACTORED = kinds("fc", least_bits=32)
+SOLVED = kinds("fc", least_bits=16)
+
 Body = Callable[[Builder, Value, tuple[Value, ...]], Sequence[Value]]
 
 
@@ -114,7 +117,7 @@ def _reflect(b: Builder, x: Value, v: Value, tau: Value) -> Value:
     return _outer_update(b, x, b.vec("mul", _spread(b, tau, v.shape), v), w)
 
 
-@rules.lowers(PREFIX + "Qr", takes=kinds("fc", least_bits=32))
+@rules.lowers(PREFIX + "Qr", takes=FACTORED)
 def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
     """Householder QR: R above, reflectors below the diagonal, and their factors.
 
@@ -171,7 +174,7 @@ def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
 
 @rules.lowers(
     PREFIX + "ProductOfElementaryHouseholderReflectors",
-    takes=kinds("fc", least_bits=32),
+    takes=FACTORED,
 )
 def householder_product(b: Builder, op: Op, a: Value, taus: Value) -> Value:
     """Q of a packed QR: H_0 H_1 ... applied to the first columns of the identity."""
@@ -195,7 +198,7 @@ def householder_product(b: Builder, op: Op, a: Value, taus: Value) -> Value:
     return q
 
 
-@rules.lowers("stablehlo.cholesky", takes=kinds("fc"))
+@rules.lowers("stablehlo.cholesky", takes=SOLVED)
 def cholesky(b: Builder, op: Op, a: Value) -> Value:
     """Cholesky factor of the lower or upper triangle (outer-product form).
 
@@ -230,7 +233,7 @@ def cholesky(b: Builder, op: Op, a: Value) -> Value:
 
 @rules.lowers(
     "stablehlo.triangular_solve",
-    takes=kinds("fc"),
+    takes=SOLVED,
     requires=(
         attribute_in(
             "transpose_a", ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "NO_TRANSPOSE"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from vkore_jax import dtypes
 from vkore_jax.dtypes import U32, U64, DType
 from vkore_jax.errors import UnsupportedOp
 from vkore_jax.lowering import philox
@@ -16,7 +17,7 @@ from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Shape, Value
 from vkore_jax.lowering.op import Op
 from vkore_jax.lowering.registry import RuleSet
-from vkore_jax.lowering.requirements import attribute_in
+from vkore_jax.lowering.requirements import attribute_in, only
 
 rules = RuleSet(__name__)
 
@@ -91,6 +92,7 @@ def _offset(b: Builder, low: Value, high: Value, shape: Shape) -> Pair:
 
 @rules.lowers(
     "stablehlo.rng_bit_generator",
+    takes=only((t for t in dtypes.ALL if t.kind in "iuf"), results=(1,)),
     requires=(
         attribute_in("rng_algorithm", ("DEFAULT", "THREE_FRY", "PHILOX"), "DEFAULT"),
     ),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from vkore_jax import dtypes
 from vkore_jax.dtypes import BF16, BOOL, I8, I32, I64, U8, DType
 from vkore_jax.isa import (
+    MICRO_OPS,
     Concat,
     Conv,
     Copy,
@@ -15,6 +17,7 @@ from vkore_jax.isa import (
     DynamicUpdate,
     Fft,
     Gather,
+    MicroInsn,
     MicroProgram,
     Pad,
     ReduceGeneric,
@@ -151,8 +154,34 @@ def scatter(s: State, cmd: Scatter) -> None:
 
 def sort(s: State, cmd: Sort) -> None:
     attributes = f"dimension = {cmd.axis} : i64, is_stable = {_flag(cmd.stable)}"
-    inputs = [s.full(v) for v in cmd.srcs]
-    _regional(s, "sort", inputs, attributes, [cmd.comparator], cmd.dsts)
+    # XLA:CPU cannot sort elements of two bits (jaxlib 0.10.2): sort them as bytes.
+    wide = {t: {"i": I8, "u": U8}[t.kind] for t in dtypes.ALL if t.bits == 2}
+    inputs = [s.e.convert(v, wide.get(v.dtype, v.dtype)) for v in map(s.full, cmd.srcs)]
+    comparator = _widened(cmd.comparator, wide)
+    types = [(v.dtype, v.shape) for v in inputs]
+    for dst, val in zip(
+        cmd.dsts, _regional_vals(s, "sort", inputs, attributes, [comparator], types)
+    ):
+        s.write(dst, s.e.convert(val, dst.dtype))
+
+
+def _widened(program: MicroProgram, wide: Mapping[DType, DType]) -> MicroProgram:
+    """Return a program that takes wider inputs and narrows them first."""
+    narrow = [i for i, t in enumerate(program.inputs) if t in wide]
+    if not narrow:
+        return program
+    count, code = len(program.inputs), MICRO_OPS["convert"].code
+    first = [MicroInsn(code, program.inputs[i], (i,)) for i in narrow]
+    moved = {i: count + n for n, i in enumerate(narrow)}
+
+    def at(register: int) -> int:
+        return moved.get(register, register + (len(narrow) if register >= count else 0))
+
+    return MicroProgram(
+        tuple(wide.get(t, t) for t in program.inputs),
+        (*first, *(replace(x, srcs=tuple(map(at, x.srcs))) for x in program.insns)),
+        tuple(map(at, program.outputs)),
+    )
 
 
 def reduce_window(s: State, cmd: ReduceWindow) -> None:
@@ -214,16 +243,29 @@ def _regional(
     dsts: Sequence[View],
 ) -> None:
     """Emit an operation whose regions are scalar micro-programs, and write it."""
+    types = [(v.dtype, v.shape) for v in dsts]
+    made = _regional_vals(s, word, inputs, attributes, programs, types)
+    for dst, val in zip(dsts, made):
+        s.write(dst, val)
+
+
+def _regional_vals(
+    s: State,
+    word: str,
+    inputs: Sequence[Val],
+    attributes: str,
+    programs: Sequence[MicroProgram],
+    outs: Sequence[tuple[DType, Shape]],
+) -> list[Val]:
     e = s.e
     regions = ", ".join(_scalar_region(e, p) for p in programs)
     names, types = _listed(inputs)
-    out_types = ", ".join(tensor_type(v.dtype, v.shape) for v in dsts)
+    out_types = ", ".join(tensor_type(*t) for t in outs)
     text = (
         f'"stablehlo.{word}"({names}) <{{{attributes}}}> ({regions}) : '
         f"({types}) -> ({out_types})"
     )
-    for dst, val in zip(dsts, e.ops(text, [(v.dtype, v.shape) for v in dsts])):
-        s.write(dst, val)
+    return e.ops(text, outs)
 
 
 def _scalar_region(e: Emitter, program: MicroProgram) -> str:

@@ -281,7 +281,8 @@ def lm1b(x, w):
 
 def sequence_loss(x, w):
     z = (x @ w)[:, :-1].reshape(-1, 11)
-    picked = jnp.take_along_axis(z, IDS[:, 1:].reshape(-1, 1), -1)[..., 0]
+    ids = IDS[: len(x), 1:].reshape(-1, 1)
+    picked = jnp.take_along_axis(z, ids, -1)[..., 0]
     return (jax.nn.logsumexp(z, axis=-1) - picked).mean()
 
 
@@ -300,6 +301,10 @@ case("optax_one_hot",
      softmax_cross_entropy=1)  # fmt: skip
 case("lm1b_loss", lm1b, X, Z, softmax_cross_entropy=1)
 case("sequence_loss", sequence_loss, X, Z, softmax_cross_entropy=1)
+case("sequence_of_one", lambda x, w: sequence_loss(x[:1], w), X, Z,
+     softmax_cross_entropy=1)  # fmt: skip
+case("logits_transposed", lambda x, w: integer_labels(
+     (x @ w).swapaxes(0, 1), IDS.T), X, Z, linear=1, left="last axis")  # fmt: skip
 case("log_probabilities", lambda x, w: jnp.take_along_axis(
      nn.log_softmax(x @ w), IDS[..., None], -1)[..., 0], X, Z,
      softmax_cross_entropy=1)  # fmt: skip

@@ -147,12 +147,10 @@ def _act(x: Any, steps: list[Node]) -> Any:
 
 def _guard(match: Match) -> str | None:
     z = match.view("z")
-    lead = tuple(a for i, a in enumerate(z.axes) if i != z.row)
+    lead = [a for a in z.axes[:-1] if a is not None]
     if not is_float(z.value) or sizes(z)[:-1] != match.root.shape:
         return "the logits are broadcast"
-    if z.axes[z.row] != len(z.value.shape) - 1 or any(
-        a not in (None, i) for i, a in enumerate(lead)
-    ):
+    if z.axes[z.row] != len(z.value.shape) - 1 or lead != sorted(lead):
         return "the vocabulary is not the last axis of the logits"
     found = _logits(match)
     if found is None:
@@ -161,6 +159,9 @@ def _guard(match: Match) -> str | None:
     dots = contraction(env["dot"].node)
     if dots.batch[0] or len(dots.contract[0]) != 1 or len(dots.right.shape) != 2:
         return "the projection to logits has no weight matrix"
+    axes = [a for a in env["dot"].axes if a is not None]
+    if axes != sorted(axes):
+        return "the logits are transposed"
     if env["dot"].axes[-1] != len(dots.output.shape) - 1:
         return "the projection's weight is its left operand"
     if match.has("take") and jnp.issubdtype(match.root.dtype, jnp.integer):

@@ -71,7 +71,7 @@ def layout(match: Match) -> Layout:
         reason = dots.refuses()
         _need(reason is None, f"its products: {reason}")
     _need(len(qk.contract[0]) == 1, "queries and keys meet in several axes")
-    narrow = qk.left.dtype.itemsize == 2  # exact in any precision
+    narrow = qk.dtype.itemsize == 2  # exact in any precision
     _need(
         narrow or qk.precision == pv.precision, "its two products differ in precision"
     )
@@ -214,9 +214,7 @@ def plan(match: Match) -> Plan:
     frame, output = (pv.left, pv.right)[p].shape, pv.output
     operands = (way.q, way.k, way.v)
     # Of the products, not of what a number was taken out of.
-    dtype = jnp.result_type(
-        contraction(match.node("qk")).left.dtype, _other(pv, p).dtype
-    )
+    dtype = jnp.result_type(contraction(match.node("qk")).dtype, _other(pv, p).dtype)
 
     def size(f: int | None) -> int:
         return 1 if f is None else frame[f]

@@ -42,12 +42,15 @@ class Contraction:
             )
         )  # pyright: ignore[reportReturnType]  # two operands, two tuples
 
+    @property
+    def dtype(self) -> Any:
+        """Type in which the primitives compute it."""
+        return jnp.result_type(self.left.dtype, self.right.dtype)
+
     def refuses(self) -> str | None:
         """Say why the primitives cannot compute it, whatever its axes are."""
         if not is_float(self.left, self.right, self.output):
             return f"operands are {self.left.dtype} and {self.right.dtype}"
-        if self.left.dtype != self.right.dtype:
-            return f"operands differ in type: {self.left.dtype}, {self.right.dtype}"
         if min((1, *self.left.shape, *self.right.shape)) == 0:
             return "an operand is empty"
         if isinstance(self.precision, tuple):
@@ -112,15 +115,13 @@ def _guard(match: Match) -> str | None:
     reason = dots.refuses()
     if reason:
         return reason
-    if dots.output.dtype != dots.left.dtype:
+    if dots.output.dtype != dots.dtype:
         return f"the result is kept in {dots.output.dtype}, wider than the operands"
     view = match.view("dot")
     if math.prod(match.root.shape) != math.prod(dots.output.shape):
         return "the product is broadcast"
     activated = match.has("_h")
-    if activated and jnp.promote_types(match.root.dtype, dots.left.dtype) != (
-        dots.left.dtype
-    ):
+    if activated and jnp.promote_types(match.root.dtype, dots.dtype) != dots.dtype:
         return f"the activation is computed in {match.root.dtype}"
     if match.has("b"):
         bias, first = match.view("b"), len(dots.free[0])
@@ -144,7 +145,7 @@ def _plan(activation: str | None) -> Callable[[Match], Plan]:
             w = matrix(read(dots.right), rows, columns)
             b = None
             if bias is not None:
-                b = _bias(bias, view, len(free), sizes, read).astype(w.dtype)
+                b = _bias(bias, view, len(free), sizes, read).astype(dots.dtype)
             y = primitives.linear(
                 x, w, b, activation=activation, precision=dots.precision
             )

@@ -19,14 +19,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 SIZES = {"layers": 4, "width": 512, "vocab": 8192, "batch": 4, "length": 256}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     for name, default in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--chip", default="vk1")
@@ -86,12 +86,12 @@ def _costs(sizes: dict[str, int], chip_name: str, top: int) -> None:
 
 
 def _top(program: Any, cycles: list[float], count: int) -> None:
-    lines: Counter[str] = Counter()
+    lines: dict[str, float] = defaultdict(float)
     for located, n in zip(program.block, cycles, strict=True):
         where = program.locations[located.loc]
         kind = located.cmd.MNEMONIC
         lines[f"{kind:6} {where.op[-60:]} {where.file[-30:]}:{where.line}"] += n
-    for line, n in lines.most_common(count):
+    for line, n in sorted(lines.items(), key=lambda x: -x[1])[:count]:
         print(f"    {n / 1e6:8.3f}  {line}")
 
 

@@ -14,8 +14,11 @@ import pytest
 from tests.lowering.artifacts import artifact
 from vkore_jax import cost, isa, lowering, primitives
 from vkore_jax.chips import TINY, VK1, Chip
-from vkore_jax.lowering import Options, composites
-from vkore_jax.program import Program
+from vkore_jax.dtypes import F32
+from vkore_jax.lowering import Options, composites, ir
+from vkore_jax.lowering.builder import Builder
+from vkore_jax.lowering.op import TensorType
+from vkore_jax.program import Location, Program
 from vkore_jax.sim import fast, golden
 from vkore_jax.sim.contract import program_disagreement
 from vkore_jax.verify import verify
@@ -173,6 +176,77 @@ def test_one_group(case: Case) -> None:
         assert len(groups) == case.groups, chip
         rest = {type(c) for c in commands if not isinstance(c, isa.Group)}
         assert rest <= {isa.Copy, isa.Gather}
+
+
+def decoder_loss(p: dict[str, Any], tokens: Any) -> Any:
+    """Next-token loss of a one-layer decoder that is primitives all the way."""
+    x = primitives.embedding(p["table"], tokens[:, :-1])
+    b, t, c = x.shape
+    angle = jnp.arange(t)[:, None] * 0.3 ** jnp.arange(4)
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    y = primitives.rms_norm(x, p["scale"])
+    q, k, v = (primitives.linear(y, p[n]).reshape(b, t, -1, 8) for n in "qkv")
+    q, k = primitives.rope(q, cos, sin), primitives.rope(k, cos, sin)
+    y = primitives.attention(q, k, v, causal=True).reshape(b, t, c)
+    x = x + primitives.linear(y, p["out"], activation="gelu")
+    y = primitives.layer_norm(x, p["scale"], p["shift"])
+    x = x + primitives.linear(primitives.swiglu(y @ p["gate"], y @ p["up"]), p["down"])
+    return primitives.softmax_cross_entropy(x, p["table"], tokens[:, 1:]).mean()
+
+
+def train_step(p: dict[str, Any], tokens: Any) -> Any:
+    loss, grads = jax.value_and_grad(decoder_loss)(p, tokens)
+    return loss, {
+        k: primitives.adamw_update(
+            p[k], g, 0 * g, 0 * g, step=1, learning_rate=0.01, eps=1.0
+        )[0]
+        for k, g in grads.items()
+    }
+
+
+SHAPES = {
+    "table": (40, 16), "scale": (16,), "shift": (16,), "q": (16, 16), "k": (16, 8),
+    "v": (16, 8), "out": (16, 16), "gate": (16, 24), "up": (16, 24), "down": (24, 16),
+}  # fmt: skip
+
+
+def test_whole_step() -> None:
+    """A train step of primitives only: golden on `tiny`, fast, and the stock CPU."""
+    p = {k: 0.3 * normal(*s) for k, s in SHAPES.items()}
+    arguments = (p, RNG.integers(0, 40, (2, 13)).astype(np.int32))
+    program = lowering.compile(artifact(train_step, *arguments), TINY)
+    verify(program, TINY)
+    flat = [np.asarray(x) for x in jax.tree.leaves(arguments)]
+    a, b = (engine.run(program.encoded, flat) for engine in (golden, fast))
+    wanted = jax.tree.leaves(jax.jit(train_step)(*arguments))
+    for x, y, z in zip(a, b, wanted, strict=True):
+        x, y, z = np.asarray(x), np.asarray(y), np.asarray(z)
+        assert program_disagreement(x, y) is None
+        np.testing.assert_allclose(x, z, rtol=0, atol=5e-3 * np.abs(z).max())
+
+
+def test_a_scope_that_shares_no_axes() -> None:
+    """Rows that are cut in two between products: fused as if there were no hint."""
+    b = Builder(VK1, Location("test", "", 0, ""))
+    x, w, v = b.params([TensorType(F32, s) for s in ((12, 8), (8, 6), (3, 5))])
+    with b.scoped("broken"):
+        y = b.gemm(x, w, F32, isa.Strategy.BF16X1)
+        y = b.vec("neg", b.reshape(y, (24, 3)))
+        y = b.gemm(y, v, F32, isa.Strategy.BF16X1)
+        again = b.gemm(b.transpose(y, (1, 0)), y, F32, isa.Strategy.BF16X1)
+    module = ir.Module(name="test", graph=b.graph((x, w, v), (y, again)))
+    program = lowering.compile_module(module, VK1, Options(verify=True))
+    verify(program, VK1)
+    inputs = [normal(12, 8), normal(8, 6), normal(3, 5)]
+    for a, c in zip(
+        golden.run(program.encoded, inputs), fast.run(program.encoded, inputs)
+    ):
+        assert program_disagreement(np.asarray(a), np.asarray(c)) is None
+    groups = [x.cmd for x in program.block if isinstance(x.cmd, isa.Group)]
+    assert all(
+        sum(isinstance(s, isa.Gemm) for s in group.stages) == 1 for group in groups
+    )
+    assert len(groups) == 3
 
 
 def test_names() -> None:

@@ -19,7 +19,9 @@ from vkore_jax.lowering.blocking import Blocking, Solution, place
 from vkore_jax.lowering.conv_blocks import schedule
 from vkore_jax.lowering.ir import Case, Direct, Graph, Module, Node, While
 from vkore_jax.lowering.plan import FusedGroup, TiledGroup
-from vkore_jax.lowering.scoped import ScopeBlocking, ScopeBuilder, Unplaceable
+from vkore_jax.lowering.scoped import ScopeBuilder
+from vkore_jax.lowering.scoped_axes import Unplaceable
+from vkore_jax.lowering.scoped_blocking import ScopeBlocking
 from vkore_jax.lowering.stages import K, StageBuilder, StagePlan
 
 Split = Callable[[FusedGroup], Sequence[Node]]

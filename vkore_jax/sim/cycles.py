@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 from vkore_jax.chips import Chip
 from vkore_jax.cost import Work, blocks_of, works
@@ -30,7 +30,7 @@ def cycles(block: Block, chip: Chip) -> list[float]:
     found: list[float] = []
     for located in block:
         command = located.cmd
-        units: Counter[Unit] = Counter()
+        units: dict[Unit, float] = defaultdict(float)
         for _, work in works(command):
             units[work.unit] += work_cycles(work, chip)
         trips = command.trips if isinstance(command, Loop) else 1

@@ -25,7 +25,7 @@ import numpy as np
 from vkore_jax.dtypes import BOOL, F32, I32
 from vkore_jax.isa import Strategy, strategies
 from vkore_jax.isa.strategies import STRATEGIES as FACTS
-from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
+from vkore_jax.sim.fast.emitter import Emitter, Val, ints, tensor_type
 
 _FRACTION_BITS = 23
 _INFINITY = 0xFF << _FRACTION_BITS
@@ -55,10 +55,10 @@ def whole(e: Emitter, operand: Operand, strategy: Strategy) -> Val:
     """Return the operand as its parts add up, scaled back."""
     shift, rounding = _FORMATS[strategy]
 
-    def make(v: Val, at: Operand) -> Val:
+    def make(at: Operand) -> Val:
         x, up, down = _scale(e, at, strategy, shift)
-        made = rounding(e, binary(e, "multiply", x, _full(e, up, x.shape)))
-        made = binary(e, "multiply", made, _full(e, down, x.shape))
+        made = rounding(e, binary(e, "multiply", x, e.broadcast(up, x.shape)))
+        made = binary(e, "multiply", made, e.broadcast(down, x.shape))
         return _joined(e, select(e, _finite(e, x), made, x), at)
 
     return _below(e, operand, ("whole", strategy), make)
@@ -72,9 +72,9 @@ def tail(e: Emitter, operand: Operand, strategy: Strategy, first: int) -> Val:
     shift, rounding = _FORMATS[strategy]
     slices = FACTS[strategy].parts
 
-    def make(v: Val, at: Operand) -> Val:
+    def make(at: Operand) -> Val:
         x, up, down = _scale(e, at, strategy, shift)
-        rest = binary(e, "multiply", x, _full(e, up, x.shape))
+        rest = binary(e, "multiply", x, e.broadcast(up, x.shape))
         left = rounding(e, rest)
         for i in range(first):
             unit = 2.0 ** (7 * (slices - 1 - i))
@@ -82,7 +82,7 @@ def tail(e: Emitter, operand: Operand, strategy: Strategy, first: int) -> Val:
             left = binary(e, "subtract", left, one)
             if i < first - 1:
                 rest = binary(e, "subtract", rest, one)
-        left = binary(e, "multiply", left, _full(e, down, x.shape))
+        left = binary(e, "multiply", left, e.broadcast(down, x.shape))
         return _joined(e, select(e, _finite(e, x), left, _constant(e, x, 0)), at)
 
     return _below(e, operand, ("tail", strategy, first), make)
@@ -216,7 +216,7 @@ def _joined(e: Emitter, v: Val, at: Operand) -> Val:
 
 
 def _below(
-    e: Emitter, operand: Operand, key: object, make: Callable[[Val, Operand], Val]
+    e: Emitter, operand: Operand, key: object, make: Callable[[Operand], Val]
 ) -> Val:
     """Apply `make` below the transposes and repetitions that made the value.
 
@@ -237,7 +237,7 @@ def _below(
             return e.broadcast(inner, shape).standing_for(v.logical)
     plain = e.convert(v.standing_for(v.shape), F32)
     at = Operand(plain, axis, run)
-    made = e.derive((key, v.name, axis, run), plain, lambda: make(plain, at))
+    made = e.derive((key, v.name, axis, run), plain, lambda: make(at))
     return made.standing_for(v.logical)
 
 
@@ -299,10 +299,6 @@ def _clamp(e: Emitter, x: Val, limit: float) -> Val:
         f"({low.type}, {x.type}, {high.type}) -> {x.type}"
     )
     return e.op(text, x.dtype, x.shape)
-
-
-def _full(e: Emitter, v: Val, shape: Shape) -> Val:
-    return e.broadcast(v, shape)
 
 
 def _largest(e: Emitter, v: Val, axis: int) -> Val:

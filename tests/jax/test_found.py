@@ -15,6 +15,7 @@ from tests.jax import harness
 from tests.lowering.artifacts import artifact
 from vkore_jax import lowering
 from vkore_jax.chips import TINY
+from vkore_jax.isa import Conv
 from vkore_jax.sim import golden
 
 X = np.arange(15, dtype=np.int32).reshape(3, 5)
@@ -74,3 +75,28 @@ def test_columns_of_a_product_inside_the_group() -> None:
     want = harness.on_cpu(jax.grad(f), [v])
     found = np.asarray(jax.jit(jax.grad(f))(jax.device_put(v, harness.VKORE)))
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_image_larger_than_the_scratchpad(stride: int) -> None:
+    """A convolution and its gradients on `tiny`, in blocks of positions."""
+
+    def f(x: jax.Array, w: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x, w, (stride, stride), "SAME",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"), precision="highest",
+        )  # fmt: skip
+
+    def grads(x: jax.Array, w: jax.Array) -> Any:
+        return f(x, w), jax.grad(lambda *a: jnp.sin(f(*a)).sum(), (0, 1))(x, w)
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 30, 26, 6)).astype(np.float32)
+    w = (rng.standard_normal((3, 3, 6, 5)) / 8).astype(np.float32)
+    program = lowering.compile(artifact(grads, x, w), TINY)
+    blocks = [c.cmd.block_out for c in program.block if isinstance(c.cmd, Conv)]
+    assert len(blocks) == 3
+    assert blocks[0] < (30 // stride, 26 // stride)
+    want = jax.tree.leaves(harness.on_cpu(grads, [x, w]))
+    for h, v in zip(golden.run(program.encoded, [x, w]), want, strict=True):
+        np.testing.assert_allclose(h, v, rtol=1e-4, atol=1e-4)

@@ -26,7 +26,7 @@ def child(steps: int) -> None:
         function = jax.jit(lambda arrays: [a + 1 for a in arrays])
         arrays = [jnp.ones((4, 4)) for _ in range(count)]
         jax.block_until_ready(function(arrays))
-        best = float("inf")
+        best, results = float("inf"), None
         for _ in range(30):
             start = time.process_time()
             for _ in range(50):
@@ -59,7 +59,7 @@ def child(steps: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -103,7 +103,13 @@ def test_private_jax_is_touched_in_one_file(path: Path) -> None:
 @pytest.mark.parametrize("path", TRAIN, ids=_name)
 def test_training_needs_nothing_of_the_backend(path: Path) -> None:
     """Only what a user could import, and only inside a function that asks for it."""
-    public = {"vkore_jax", "vkore_jax.primitives", "vkore_jax.flax", "vkore_jax.optim"}
+    public = {
+        "vkore_jax",
+        "vkore_jax.primitives",
+        "vkore_jax.flax",
+        "vkore_jax.accelerate",
+        "vkore_jax.optim",
+    }
     for name, line in _imports(path):
         if name.startswith("vkore_jax"):
             assert name in public or name.startswith("vkore_jax.primitives."), (

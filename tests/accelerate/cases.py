@@ -98,6 +98,8 @@ case("layer_norm_hand", layer_norm, X, normal(8), normal(8), layer_norm=1)
 case("residual_norm", lambda x, y, g, b: layer_norm(x + y, g, b),
      X, normal(2, 5, 8), normal(8), normal(8), layer_norm=1)  # fmt: skip
 case("rms_norm_gemma", gemma_norm, X, normal(8), rms_norm=1)
+case("norm_of_quantised", lambda x, g: gemma_norm(
+     x.astype("float8_e4m3fn").astype("f4"), g), X, normal(8), rms_norm=1)  # fmt: skip
 # Square shapes, where a wrong axis would go unnoticed by shapes.
 case("norm_of_columns", lambda x, g, b: layer_norm(x.T, g, b).T,
      normal(6, 6), normal(6), normal(6), layer_norm=1)  # fmt: skip
@@ -157,6 +159,8 @@ case("indexing", lambda t: t[IDS - 4], normal(11, 8), embedding=1)
 case("take_clip", lambda t: jnp.take(t, OUTSIDE, axis=0, mode="clip"), normal(11, 8),
      embedding=1)  # fmt: skip
 case("one_hot", lambda t: jax.nn.one_hot(OUTSIDE, 11) @ t, normal(11, 8), embedding=1)
+case("ids_wrapped", lambda t: jax.nn.one_hot((300 + IDS).astype("uint8"), 50) @ t,
+     normal(50, 8), embedding=1)  # fmt: skip
 case("take_columns", lambda t: jnp.take(t, IDS, axis=1), normal(8, 11), left="gather")
 
 # Attention ----------------------------------------------------------------------------

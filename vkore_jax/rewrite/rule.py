@@ -122,7 +122,9 @@ def values(env: Mapping[str, Any], *names: str) -> tuple[Value, ...]:
 
 def is_float(*arrays: Value) -> bool:
     """Whether all are floating point, of types that the primitives take."""
-    return all(jnp.issubdtype(a.dtype, jnp.floating) for a in arrays)
+    return all(
+        jnp.issubdtype(a.dtype, jnp.floating) and a.dtype.itemsize >= 2 for a in arrays
+    )
 
 
 def common_type(root: Value, others: Iterable[Value]) -> Any:

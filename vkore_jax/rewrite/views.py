@@ -1,8 +1,9 @@
 """Views: a value as it appears in the axes of another tensor.
 
 A pattern is matched in a *frame*, the axes of its root.  Broadcasts, transposes,
-reshapes that only add or drop axes of size one, and casts between floating types do not
-change what a value is, only how its axes lie in the frame; `peel` looks through them.
+reshapes that only add or drop axes of size one, and casts between floating types (but
+not to eight bits) do not change what a value is, only how its axes lie in the frame;
+`peel` looks through them.
 So patterns need not list the ways in which a bias can be broadcast.
 """
 
@@ -124,11 +125,15 @@ def _transpose(view: View, node: Node) -> View | None:
 
 
 def _cast(view: View, node: Node) -> View | None:
-    types = (node.inputs[0].dtype, node.outputs[0].dtype)
-    for kind in (jnp.floating, jnp.integer):
-        if all(jnp.issubdtype(t, kind) for t in types):
-            return view.of(node.inputs[0])
-    return None
+    source, target = node.inputs[0].dtype, node.outputs[0].dtype
+    floating = all(jnp.issubdtype(t, jnp.floating) for t in (source, target))
+    if floating:  # to eight bits is a quantisation, to sixteen a rounding
+        harmless = min(source.itemsize, target.itemsize) >= 2
+    else:
+        harmless = all(jnp.issubdtype(t, jnp.integer) for t in (source, target)) and (
+            np.can_cast(source, target) or target in (jnp.int32, jnp.int64)
+        )
+    return view.of(node.inputs[0]) if harmless else None
 
 
 def _copy(view: View, node: Node) -> View | None:

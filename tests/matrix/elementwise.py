@@ -37,7 +37,9 @@ def tolerance(micro: str, t: DType) -> Tolerance:
         found = transcendental(micro, t)
         # Complex functions are sums of real ones, which may cancel.
         size = 4.0 if micro == "atan2" else 1.0
-        ulps = {"pow": 4 * found.ulps, "log": 64.0, "log1p": 512.0}.get(micro, found.ulps)
+        ulps = {"pow": 4 * found.ulps, "log": 64.0, "log1p": 512.0}.get(
+            micro, found.ulps
+        )
         wide = replace(found, magnitude=size, ulps=ulps)
         return wide if t.kind == "c" else found
     if t.kind == "c" and micro in ("mul", "div", "sqrt", "abs", "sign"):

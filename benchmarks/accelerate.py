@@ -43,7 +43,7 @@ from train.model import abstract_decoder, init_params
 class Task:
     """A loss of parameters and token ids (b, t + 1), and its parameters."""
 
-    loss: Callable[[Any, jax.Array], jax.Array]
+    loss: Callable[[Any, Any], jax.Array]
     params: Any
     vocab: int
     context: int
@@ -253,7 +253,7 @@ def show(row: dict[str, Any]) -> None:
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("models", nargs="+", choices=sorted(TASKS))
     parser.add_argument("--lm1b", type=Path, help="folder of Flax's example")
     parser.add_argument("--dropout", type=float, default=0.0, help="of lm1b")

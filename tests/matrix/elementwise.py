@@ -231,11 +231,11 @@ def convert(t: DType) -> Cell:
     )  # fmt: skip
 
 
-WIDTHS = ("ui4", "ui8", "bf16", "i32", "f64")
+WIDTHS = ("ui4", "ui8", "f32")
 
 
 def bitcast(t: DType) -> Cell:
-    """To every type of the same width, and to one of each other width."""
+    """To every type of the same width, and to some of other widths."""
     x = small(t, 4, 64 // t.bits if t.bits < 64 else 2)
     x = every(t)[: x.size].reshape(x.shape) if every(t).size >= x.size else x
     lines, types = [], []

@@ -14,8 +14,7 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from tests.matrix.cells import Array, Cell, element, module
-from vkore_jax import lowering
-from vkore_jax.chips import VK1, Chip
+from vkore_jax.program import Program
 from vkore_jax.sim.contract import disagreement, ulp
 from vkore_jax.sim.fast.translate import translate_program
 
@@ -81,10 +80,9 @@ def on_vkore(cells: Sequence[Cell]) -> list[Array]:
     return run(module(cells), inputs, jax.devices("vkore")[0], ())
 
 
-def translated(cells: Sequence[Cell], chip: Chip = VK1) -> list[Array]:
-    """Run cells through the compiler and the fast engine's translation."""
-    program = lowering.compile(module(cells).encode(), chip)
-    return on_cpu(translate_program(program).text, [x for c in cells for x in c.inputs])
+def translated(program: Program, inputs: Sequence[Array]) -> list[Array]:
+    """Run a program through the fast engine's translation."""
+    return on_cpu(translate_program(program).text, inputs)
 
 
 def split(cells: Sequence[Cell], flat: Sequence[Array]) -> list[tuple[Array, ...]]:

@@ -159,8 +159,7 @@ def fft(t: DType) -> Cell:
 def rng_bit_generator(t: DType) -> Cell:
     lines, types = [], []
     state, a = tensor(U64, 2), tensor(t, 5, 6)
-    names = ("THREE_FRY", "PHILOX") if t.kind == "u" else ("THREE_FRY",)
-    names = (*names, "DEFAULT") if t is U32 else names
+    names = ("THREE_FRY", "PHILOX", "DEFAULT") if t in (U32, U64) else ("THREE_FRY",)
     for i, name in enumerate(names):
         lines.append(
             f"%s{i}, %r{2 * i} = stablehlo.rng_bit_generator %a, algorithm = {name} : "

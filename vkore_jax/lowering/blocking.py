@@ -8,6 +8,7 @@ closed form or a short halving loop: compile time is linear in the stages.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,6 +101,30 @@ class Blocking:
                 total += size * (late if stage.phase is isa.Phase.TAIL else steps)
         return total
 
+    def cut(self, blocks: Blocks) -> list[int]:
+        """Return the axes that are cut, in the order of the grid."""
+        cut = [i for i in sorted(blocks) if blocks[i] < self.extent[i]]
+        k = self.plan.k
+        return [*(i for i in cut if i != k), *(i for i in cut if i == k)]
+
+    def cost(self, made: Solution) -> tuple[int, int]:
+        """Return DRAM bytes (as `vkore_jax.cost` counts them) and blocks."""
+        blocks, tiles = dict(made.blocks), self.plan.tiles
+        order = self.cut(blocks)
+        counts = [-(-self.extent[i] // blocks[i]) for i in order]
+        total = 0
+        for stage in self.plan.stages:
+            if not isinstance(stage, isa.Load | isa.Store):
+                continue
+            tile = tiles[stage.tile]
+            moves = 1
+            if isinstance(stage, isa.Load):
+                inside = [n for n, i in enumerate(order) if i in tile.axes]
+                upto = range(inside[-1] + 1 if inside else 0)
+                moves = math.prod(counts[n] for n in upto if n not in inside)
+            total += math.prod(tile.shape) * tile.dtype.itemsize * moves
+        return total, math.prod(counts)
+
     def smallest(self, comfortable: bool = False) -> Blocks:
         """Return the smallest blocks that are allowed (that fill the array)."""
         least = {i: min(self.extent[i], self.grain.get(i, 1)) for i in self.free}
@@ -127,8 +152,15 @@ class Blocking:
             blocks = self._fit(target, 2, small) or self._fit(limit, 2, small)
             if blocks is None or not self._good_rows(blocks):
                 return None
-            many = any(b < self.extent[i] for i, b in blocks.items())
-            return Solution(blocks, 2 if many else 1, False)
+            found = [Solution(blocks, 2 if self.cut(blocks) else 1, False)]
+            if self.gemm and self.cut(blocks):
+                # Larger blocks, or all of k in a block, may spare an operand its trips.
+                for size in (target, max(target, limit // 2)):
+                    for whole_k in (False, True):
+                        blocks = self._fit(size, 2, small, whole_k)
+                        if blocks is not None and self._good_rows(blocks):
+                            found.append(Solution(blocks, 2, False))
+            return min(found, key=self.cost)
         for slots in (2, 1):
             blocks = self._fit(limit, slots, self.smallest())
             if blocks is not None:
@@ -153,13 +185,15 @@ class Blocking:
             b >= min(self.extent[i], 16) for i, b in blocks.items() if i in (inner, K)
         )
 
-    def _fit(self, limit: int, slots: int, least: Blocks) -> Blocks | None:
+    def _fit(
+        self, limit: int, slots: int, least: Blocks, whole_k: bool = False
+    ) -> Blocks | None:
         """Return large blocks within the limit, None when the least do not fit."""
         if not self._fits(least, limit, slots):
             return None
         blocks: Blocks = {i: self.extent[i] for i in self.free}
         if self.gemm:
-            self._shrink_matrix(blocks, limit, slots)
+            self._shrink_matrix(blocks, limit, slots, whole_k)
         for axis in self.free:
             if self._fits(blocks, limit, slots):
                 break
@@ -192,7 +226,9 @@ class Blocking:
             block -= block % self.grain.get(axis, 1)
         return max(block, least)
 
-    def _shrink_matrix(self, blocks: Blocks, limit: int, slots: int) -> None:
+    def _shrink_matrix(
+        self, blocks: Blocks, limit: int, slots: int, whole_k: bool
+    ) -> None:
         """Halve m, n and k of a GEMM until one sample of the batch fits.
 
         Depth goes first, it costs no traffic; but steps of less than two array heights
@@ -203,6 +239,8 @@ class Blocking:
         while not self._fits({**blocks, **one}, limit, slots):
             choices: list[tuple[int, int, int]] = []
             for axis, size in self.array.items():
+                if axis == K and whole_k:
+                    continue
                 if axis in blocks and blocks[axis] > size:
                     half = round_up(-(-blocks[axis] // 2), size)
                     if axis == K and blocks[axis] > 2 * size:

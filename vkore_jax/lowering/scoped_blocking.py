@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -74,7 +73,7 @@ class ScopeBlocking(Blocking):
         ):
             self.reuse = reuse
             found = [
-                Solution(blocks, slots if self._cut(blocks) else 1, reuse)
+                Solution(blocks, slots if self.cut(blocks) else 1, reuse)
                 for blocks in self._tries(slots, least)
             ]
             self.reuse = False
@@ -106,30 +105,6 @@ class ScopeBlocking(Blocking):
                     blocks[axis] = size
             if self._fits(blocks, limit, slots):
                 yield blocks
-
-    def _cut(self, blocks: Blocks) -> list[int]:
-        """Return the axes that are cut, in the order of the grid."""
-        cut = [i for i in sorted(blocks) if blocks[i] < self.extent[i]]
-        k = self.plan.k
-        return [*(i for i in cut if i != k), *(i for i in cut if i == k)]
-
-    def cost(self, made: Solution) -> tuple[int, int]:
-        """Return DRAM bytes (as `vkore_jax.cost` counts them) and blocks."""
-        blocks, tiles = dict(made.blocks), self.plan.tiles
-        order = self._cut(blocks)
-        counts = [-(-self.extent[i] // blocks[i]) for i in order]
-        total = 0
-        for stage in self.plan.stages:
-            if not isinstance(stage, isa.Load | isa.Store):
-                continue
-            tile = tiles[stage.tile]
-            moves = 1
-            if isinstance(stage, isa.Load):
-                inside = [n for n, i in enumerate(order) if i in tile.axes]
-                upto = range(inside[-1] + 1 if inside else 0)
-                moves = math.prod(counts[n] for n in upto if n not in inside)
-            total += math.prod(tile.shape) * tile.dtype.itemsize * moves
-        return total, math.prod(counts)
 
 
 def k_blocks(extent: int, step: int) -> Iterator[int]:

@@ -62,6 +62,21 @@ class StagePlan:
     tiles: list[TileSpec] = field(default_factory=list)
     stages: list[Any] = field(default_factory=list)
 
+    def traffic_key(self) -> Any:
+        """Return what decides blocks that need no shared addresses."""
+        moves = tuple(
+            (s.tile, s.phase, isinstance(s, isa.Load))
+            for s in self.stages
+            if isinstance(s, isa.Load | isa.Store)
+        )
+        products = tuple(
+            (s.lhs, s.rhs, s.out, s.strategy)
+            for s in self.stages
+            if isinstance(s, isa.Gemm)
+        )
+        axes = (tuple(self.extents), self.k_extent, self.k, frozenset(self.locked))
+        return axes, tuple(self.tiles), moves, products
+
 
 class StageBuilder:
     """Lays the members of one group out as stages."""

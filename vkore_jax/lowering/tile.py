@@ -75,13 +75,22 @@ class _Tiler:
         for comfortable in (True, False):
             for k in choices:
                 plan = plans.get(k) or plans.setdefault(k, build.build(k))
-                made = Blocking(plan, self.chip).solve(comfortable)
+                made = self._solution(plan, comfortable)
                 if made is not None and self._small_programs(plan):
                     return [_emit(group, plan, made, Blocking(plan, self.chip))]
         halves = self.split(group)
         if not halves:
             raise self._too_big(group, plans[choices[-1]])
         return self._parts(halves)
+
+    def _solution(self, plan: StagePlan, comfortable: bool) -> Solution | None:
+        """Find blocks; the layers of a model have the same products over and over."""
+        if not comfortable or not any(isinstance(s, isa.Gemm) for s in plan.stages):
+            return Blocking(plan, self.chip).solve(comfortable)
+        key = plan.traffic_key()
+        if key not in self.solved:
+            self.solved[key] = Blocking(plan, self.chip).solve(comfortable)
+        return self.solved[key]
 
     def _parts(self, parts: Sequence[Node]) -> list[Node]:
         nodes: list[Node] = []

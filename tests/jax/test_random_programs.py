@@ -2,6 +2,7 @@
 
 The suite runs a fixed few.  For a long run on fresh programs:
 `VKORE_RANDOM_PROGRAMS=5000 pytest tests/jax/test_random_programs.py`
+or, without stopping at the first that fails, `python -m tests.jax.search`.
 """
 
 from __future__ import annotations

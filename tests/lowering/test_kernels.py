@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from tests.lowering.artifacts import artifact
 from vkore_jax import cost, isa, lowering, primitives
-from vkore_jax.chips import TINY, VK1, Chip
+from vkore_jax.chips import CHIPS, TINY, VK1, Chip
 from vkore_jax.dtypes import F32
 from vkore_jax.lowering import Options, composites, ir
 from vkore_jax.lowering.builder import Builder
@@ -90,7 +91,7 @@ def lookup(table: Any, ct: Any, words: Any) -> Any:
     return both(lambda t: primitives.embedding(t, words, block=16), 1)(table, ct)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     id: str
     function: Callable[..., Any]
@@ -133,11 +134,28 @@ CASES = [
 each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 
 
-def compiled(case: Case, chip: Chip, kernels: bool = True) -> Program:
-    options = Options(kernels=kernels, verify=True)
-    program = lowering.compile(artifact(case.function, *case.arguments), chip, options)
+@functools.cache
+def module(case: Case) -> bytes:
+    return artifact(case.function, *case.arguments)
+
+
+@functools.cache
+def made(case: Case, name: str, kernels: bool) -> Program:
+    options, chip = Options(kernels=kernels, verify=True), CHIPS[name]
+    program = lowering.compile(module(case), chip, options)
     verify(program, chip)
     return program
+
+
+def compiled(case: Case, chip: Chip, kernels: bool = True) -> Program:
+    return made(case, chip.name, kernels)
+
+
+@functools.cache
+def results(case: Case, name: str, kernels: bool = True) -> list[Any]:
+    """Return what the fast engine makes of a case."""
+    program = made(case, name, kernels)
+    return [np.asarray(x) for x in fast.run(program.encoded, case.arguments)]
 
 
 def traffic(program: Program) -> int:
@@ -150,18 +168,16 @@ def test_engines_agree(case: Case) -> None:
     for chip in case.chips:
         program = compiled(case, chip)
         a = golden.run(program.encoded, case.arguments)
-        b = fast.run(program.encoded, case.arguments)
-        for x, y in zip(a, b, strict=True):
-            assert program_disagreement(np.asarray(x), np.asarray(y)) is None, chip
+        for x, y in zip(a, results(case, chip.name), strict=True):
+            assert program_disagreement(np.asarray(x), y) is None, chip
 
 
 @each
 def test_against_the_decomposition(case: Case) -> None:
     """The same numbers (but for other bf16 roundings), less traffic."""
     kernel, plain = (compiled(case, VK1, kernels) for kernels in (True, False))
-    ours = fast.run(kernel.encoded, case.arguments)
-    theirs = fast.run(plain.encoded, case.arguments)
-    for x, y in zip(ours, theirs, strict=True):
+    pairs = zip(results(case, VK1.name), results(case, VK1.name, False), strict=True)
+    for x, y in pairs:
         x, y = np.asarray(x, "f4"), np.asarray(y, "f4")
         scale = np.abs(y).max(initial=1e-3)
         np.testing.assert_allclose(x / scale, y / scale, rtol=0, atol=1e-2)

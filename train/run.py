@@ -73,9 +73,9 @@ def train(preset: str, config: TrainConfig) -> int:
         checkpoints = stack.enter_context(Checkpoints(run, config.keep_checkpoints))
         if config.resume:
             checkpoints.require_identity(identity)
-        state = init_state(config)
-        if config.resume:
-            state = checkpoints.restore(state)
+            state = checkpoints.restore(jax.eval_shape(lambda: init_state(config)))
+        else:
+            state = init_state(config)
         train_step, eval_step = make_train_step(config), make_eval_step(config)
         first = int(state.step)
         last = min(config.steps, first + (config.stop_after or config.steps))

@@ -10,6 +10,7 @@ al., arXiv 1710.03740; constants as in common use (and in flax's DynamicScale).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ def dynamic_loss_scale(
         ("initial", initial), ("factor", factor), ("smallest", smallest),
         ("largest", largest),
     ):  # fmt: skip
-        if value <= 0 or jnp.frexp(value)[0] != 0.5:
+        if value <= 0 or math.frexp(value)[0] != 0.5:
             raise InvalidArgument(
                 f"dynamic_loss_scale: {name} must be a power of two, so that scaling "
                 f"is exact, found {value!r}"

@@ -106,6 +106,53 @@ def test_an_unwritable_folder_costs_the_entry_only(tmp_path: Path) -> None:
         assert cache.counts.compiled == 1
 
 
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_code_that_others_may_write_is_not_run(mode: int, tmp_path: Path) -> None:
+    CodeCache(tmp_path).get("text", (), _Code, _load)
+    (file,) = _files(tmp_path)
+    file.chmod(mode)
+    for compiled in (1, 0):  # replaced by a file of our own
+        cache = CodeCache(tmp_path)
+        cache.get("text", (), _Code, _load)
+        assert cache.counts.compiled == compiled
+    (file,) = _files(tmp_path)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_code_of_another_user_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CodeCache(tmp_path).get("text", (), _Code, _load)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    cache = CodeCache(tmp_path)
+    cache.get("text", (), _Code, _load)
+    assert cache.counts.compiled == 1
+
+
+def test_a_new_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "parent" / "code"
+    before = os.umask(0)
+    try:
+        CodeCache(folder).get("text", (), _Code, _load)
+    finally:
+        os.umask(before)
+    (file,) = _files(folder)
+    for path in (folder, file.parent):
+        assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_sweep_removes_what_was_left_half_written(tmp_path: Path) -> None:
+    (tmp_path / "00").mkdir()
+    old, new = (tmp_path / "00" / name for name in ("old.part", "new.part"))
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    sweep(tmp_path)
+    assert not old.exists()
+    assert new.exists()
+
+
 def test_processes_share_a_folder(tmp_path: Path) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("VKORE_", "JAX_"))}
     env.update(VKORE_CACHE_DIR=str(tmp_path), JAX_PLATFORMS="vkore,cpu")

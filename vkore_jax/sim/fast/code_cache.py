@@ -19,8 +19,10 @@ import contextlib
 import hashlib
 import os
 import platform
+import stat
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,6 +44,10 @@ DISK_BYTES = 1 << 29
 
 _MAGIC = b"VKCODE\x01\n"
 _SUFFIX = ".vkcode"
+_PART = ".part"
+_PART_AGE = 3600.0
+"""Seconds after which nobody writes a file any more."""
+
 _SWEEP_KEYS = "00"
 """One entry in 256 looks at the size of the folder, whichever process stores it."""
 
@@ -61,8 +67,9 @@ class CodeCache:
 
     Attributes:
         folder: where code is stored for other processes; None keeps it in memory only.
-            Whoever can write there can run code in this process: it is created for
-            its owner alone.
+            Stored code runs in this process, so a folder that does not exist is
+            created for its owner alone, and a file that anybody else owns or may
+            write is not loaded.
         counts: hits and misses so far.
     """
 
@@ -121,9 +128,8 @@ class CodeCache:
         if self.folder is None:
             return None
         path = self._path(key)
-        try:
-            data = path.read_bytes()
-        except OSError:
+        data = _read_own(path)
+        if data is None:
             return None
         code = data[len(_MAGIC) + 32 :]
         digest = data[len(_MAGIC) : len(_MAGIC) + 32]
@@ -150,13 +156,15 @@ class CodeCache:
             return
         path = self._path(key)
         with contextlib.suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, part = tempfile.mkstemp(suffix=".part", dir=path.parent)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (self.folder, path.parent):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            handle, part = tempfile.mkstemp(suffix=_PART, dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(_MAGIC + hashlib.sha256(code).digest() + code)
                 os.replace(part, path)  # other processes see all of it or nothing
-            except OSError:
+            except BaseException:  # Ctrl-C too
                 with contextlib.suppress(OSError):
                     os.unlink(part)
                 raise
@@ -171,15 +179,18 @@ class CodeCache:
 def sweep(folder: Path, limit: int = DISK_BYTES) -> None:
     """Remove the least recently used code when a folder holds more than `limit` bytes.
 
-    Half of the limit stays.  Files that another process removes meanwhile are gone,
-    which is what was wanted.
+    Half of the limit stays.  What a killed process left half written goes in any case.
+    Files that another process removes meanwhile are gone, which is what was wanted.
     """
     files: list[tuple[float, int, Path]] = []
     with contextlib.suppress(OSError):
-        for path in folder.glob(f"*/*{_SUFFIX}"):
+        for path in folder.glob("*/*"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                files.append((status.st_mtime, status.st_size, path))
+                if path.suffix == _SUFFIX:
+                    files.append((status.st_mtime, status.st_size, path))
+                elif path.suffix == _PART and time.time() - status.st_mtime > _PART_AGE:
+                    path.unlink()
     total = sum(size for _, size, _ in files)
     if total <= limit:
         return
@@ -189,6 +200,19 @@ def sweep(folder: Path, limit: int = DISK_BYTES) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
         total -= size
+
+
+def _read_own(path: Path) -> bytes | None:
+    """Return a file that nobody but this process's user can have written, or None."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            others = stat.S_IWGRP | stat.S_IWOTH
+            if status.st_uid != os.geteuid() or status.st_mode & others:
+                return None
+            return file.read()
+    except OSError:
+        return None
 
 
 def _key(text: str, settings: tuple[str, ...]) -> str:
@@ -201,8 +225,13 @@ def _key(text: str, settings: tuple[str, ...]) -> str:
 
 @cache
 def machine() -> str:
-    """Return what code depends on beside its text: XLA, its flags, the processor."""
-    features = [platform.machine(), platform.processor()]
+    """Return what code depends on beside its text: XLA, its flags, the processor.
+
+    XLA splits a loop by the number of threads that it has, one for each processor that
+    this process may use unless the environment says otherwise.
+    """
+    features = [platform.machine(), platform.processor(), str(_processors())]
+    features += [os.environ.get(name, "") for name in ("PJRT_NPROC", "NPROC")]
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("model name", "flags", "Features", "CPU part")):
@@ -211,3 +240,9 @@ def machine() -> str:
                 break  # the other processors are the same
     version = f"{jaxlib.version.__version__} {os.environ.get('XLA_FLAGS', '')}"
     return "\n".join([version, *features])
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

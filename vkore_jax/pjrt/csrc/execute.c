@@ -103,8 +103,10 @@ static PJRT_Error *deliver(const vk_program *program, PyObject *list, PJRT_Buffe
     return error;
 }
 
+/* Runs it; `started` says whether the engine may have consumed arguments.  GIL held. */
 static PJRT_Error *run(const vk_program *program, PJRT_Buffer *const *inputs,
-                       const bool *donate, size_t freed, PJRT_Buffer **outputs)
+                       const bool *donate, size_t freed, PJRT_Buffer **outputs,
+                       bool *started)
 {
     size_t needed = program->result_bytes + program->temp_bytes;
     needed = needed > freed ? needed - freed : 0;
@@ -112,9 +114,20 @@ static PJRT_Error *run(const vk_program *program, PJRT_Buffer *const *inputs,
     if (error != NULL)
         return error;
     PyObject *arguments = gather(program, inputs, donate);
-    if (arguments == NULL)
-        return vk_error_from_python();
+    if (arguments == NULL) {
+        error = vk_error_from_python();
+        /* A result that could not be taken apart, or was deleted meanwhile, says so. */
+        pthread_mutex_lock(&vk_lock);
+        PJRT_Error *cause = check_arguments(inputs, program->params.count);
+        pthread_mutex_unlock(&vk_lock);
+        if (cause != NULL) {
+            vk_error_unref(error);
+            error = cause;
+        }
+        return error;
+    }
     bool packed = program->launch != Py_None;
+    *started = true;
     PyObject *results =
         PyObject_CallOneArg(packed ? program->launch : program->execute, arguments);
     Py_DECREF(arguments);
@@ -178,14 +191,15 @@ PJRT_Error *vk_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args
 
     PyGILState_STATE gil = PyGILState_Ensure();
     vk_drain();
+    bool started = false;
     if (error == NULL)
-        error = run(program, inputs, donate, freed, outputs);
+        error = run(program, inputs, donate, freed, outputs, &started);
     PyGILState_Release(gil);
 
     if (donate != NULL) {
         pthread_mutex_lock(&vk_lock);
         for (size_t i = 0; i < args->num_args; i++)
-            if (donate[i])
+            if (donate[i] && started) /* a call that is refused takes nothing away */
                 vk_buffer_release(inputs[i]);
         pthread_mutex_unlock(&vk_lock);
         if (donate != small)

@@ -60,12 +60,15 @@ void vk_results_leave(PJRT_Buffer *buffer)
 }
 
 /* Makes arrays of the outcome and gives them to the members that live.  GIL held, lock
- * held on entry and exit, not in between; the caller has a pin. */
+ * held on entry and exit, not in between; the caller has a pin.  The arrays are objects
+ * that count for the garbage collector: it must not run here, because a finalizer that
+ * reads another member would wait in vk_results_unpack for this very call. */
 static void take_apart(vk_results *results)
 {
     PyObject *outcome = results->outcome;
     results->outcome = NULL;
     pthread_mutex_unlock(&vk_lock);
+    int collecting = PyGC_Disable();
     PyObject *list =
         PyObject_CallMethod(outcome, "consume_with_handlers", "O", results->handlers);
     Py_DECREF(outcome);
@@ -74,6 +77,8 @@ static void take_apart(vk_results *results)
         error = vk_error_from_python();
     else if (!PyList_CheckExact(list) || (size_t)PyList_GET_SIZE(list) != results->count)
         error = vk_error(VK_INTERNAL, "the engine did not return %zu arrays", results->count);
+    if (collecting)
+        PyGC_Enable();
     pthread_mutex_lock(&vk_lock);
     for (size_t i = 0; i < results->count; i++) {
         PJRT_Buffer *buffer = results->members[i];

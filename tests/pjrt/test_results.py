@@ -1,0 +1,202 @@
+"""Results that stay packed until one is needed: threads, deletion, donation, errors."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.pjrt.process import run_python
+
+VKORE = jax.devices("vkore")[0]
+COUNT = 120
+
+
+@jax.jit
+def _many(x: jax.Array) -> tuple[jax.Array, ...]:
+    return tuple(x * float(i) + 1 for i in range(COUNT))
+
+
+@pytest.fixture(scope="module")
+def x() -> jax.Array:
+    return jax.device_put(np.arange(8, dtype=np.float32), VKORE)
+
+
+def _wanted(number: int) -> np.ndarray:
+    return np.arange(8, dtype=np.float32) * number + 1
+
+
+def _together(*work: Callable[[], None]) -> None:
+    """Run functions on threads of their own and raise what one of them raised."""
+    errors: list[BaseException] = []
+
+    def guarded(function: Callable[[], None]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(w,)) for w in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_threads_read_one_execution(x: jax.Array) -> None:
+    def reader(outs: tuple[jax.Array, ...], first: int) -> Callable[[], None]:
+        def read() -> None:
+            for i in range(first, COUNT, 4):
+                np.testing.assert_array_equal(outs[i], _wanted(i))
+
+        return read
+
+    for _ in range(5):
+        outs = _many(x)
+        _together(*(reader(outs, k) for k in range(4)))
+
+
+def test_some_are_deleted_while_others_are_read(x: jax.Array) -> None:
+    def pairs(outs: list[Any], first: int) -> tuple[Callable[[], None], ...]:
+        def drop() -> None:
+            for i in range(first, COUNT, 2):
+                if i % 4 < 2:
+                    outs[i].delete()
+                else:
+                    outs[i] = None
+
+        def read() -> None:
+            for i in range(first, COUNT, 2):
+                out = outs[i]
+                try:
+                    found = _wanted(i) if out is None else np.asarray(out)
+                except RuntimeError as error:
+                    if "deleted" not in str(error):
+                        raise
+                else:
+                    np.testing.assert_array_equal(found, _wanted(i))
+
+        return drop, read
+
+    for _ in range(5):
+        outs = list(_many(x))
+        _together(*pairs(outs, 0), *pairs(outs, 1))
+
+
+def test_memory_of_the_dead_does_not_wait_for_the_living(x: jax.Array) -> None:
+    def used() -> int:
+        gc.collect()
+        return VKORE.memory_stats()["bytes_in_use"]
+
+    before = used()
+    outs = jax.block_until_ready(_many(x))
+    assert used() == before + COUNT * x.nbytes
+    for out in outs[1:]:
+        out.delete()
+    assert used() == before + x.nbytes
+    _many(x)  # an execution drains: what lost members is taken apart
+    np.testing.assert_array_equal(outs[0], _wanted(0))
+
+
+def test_a_packed_result_is_donated(x: jax.Array) -> None:
+    add = jax.jit(lambda a: a + 1, donate_argnums=0)
+    outs = _many(x)
+    found = add(outs[5])
+    assert outs[5].is_deleted()
+    np.testing.assert_array_equal(found, _wanted(5) + 1)
+    np.testing.assert_array_equal(outs[6], _wanted(6))
+
+
+def test_a_refused_call_takes_no_donation(x: jax.Array) -> None:
+    add = jax.jit(lambda a, b: a + b, donate_argnums=0)
+    out = _many(x)[3]
+    for _ in range(2):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="same buffer"):
+            add(out, out).block_until_ready()
+        assert not out.is_deleted()
+    np.testing.assert_array_equal(out, _wanted(3))
+    deleted = _many(x)[0]
+    add(deleted, x)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="argument 1 has been deleted"):
+        add(out, deleted).block_until_ready()
+    assert not out.is_deleted()
+
+
+def test_a_call_without_room_takes_no_donation() -> None:
+    run_python(
+        """
+        x = jnp.ones((256, 1024))
+        f = jax.jit(lambda a: (a + 1, jnp.tile(a, (8, 1))), donate_argnums=0)
+        try: jax.block_until_ready(f(x)); sys.exit(3)
+        except jax.errors.JaxRuntimeError as e: assert 'RESOURCE_EXHAUSTED' in str(e)
+        assert not x.is_deleted() and float(x[3, 4]) == 1
+        """,
+        VKORE_DRAM_BYTES=str(6 << 20),
+    )
+
+
+@pytest.fixture
+def collecting() -> Iterator[list[Callable[[], object]]]:
+    """Functions to call, once each, when the garbage collector starts."""
+    work: list[Callable[[], object]] = []
+
+    def start(phase: str, info: object) -> None:
+        if phase == "start" and work:
+            work.pop()()
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(start)
+    yield work
+    gc.callbacks.remove(start)
+    gc.set_threshold(*threshold)
+
+
+def test_a_finalizer_reads_a_sibling(
+    x: jax.Array, collecting: list[Callable[[], object]]
+) -> None:
+    """Making the arrays must not start a collection, which would wait for them."""
+    for threshold in (20, 60, 100):
+        outs = _many(x)
+        gc.collect()
+        gc.set_threshold(threshold)
+        collecting.append(lambda outs=outs: np.asarray(outs[7]))
+        np.testing.assert_array_equal(outs[3], _wanted(3))
+        collecting.clear()
+        assert gc.isenabled()
+
+
+def test_what_goes_wrong_late_is_told_everywhere() -> None:
+    """A failure while arrays are made belongs to all results and what uses them."""
+    run_python(
+        """
+        import dataclasses
+        from vkore_jax.pjrt import executable
+        class Outcome:
+            def consume_with_handlers(self, handlers): raise MemoryError('no arrays')
+        describe = executable.describe
+        def broken(program, *rest):
+            loaded = describe(program, *rest)
+            if program.name != 'jit_broken': return loaded
+            return dataclasses.replace(loaded, launch=lambda arguments: Outcome())
+        executable.describe = broken
+        def broken(a): return a + 1, a * 2
+        add = jax.jit(lambda a, b: a + b, donate_argnums=0)
+        def told(work):
+            try: work(); sys.exit(3)
+            except jax.errors.JaxRuntimeError as e: assert 'no arrays' in str(e), e
+        x = jnp.ones(4)
+        y, z = jax.jit(broken)(x)
+        told(lambda: add(y, x).block_until_ready())
+        told(lambda: np.asarray(y))
+        told(lambda: np.asarray(z))
+        told(lambda: add(x, z).block_until_ready())
+        assert float(x.sum()) == 4
+        """
+    )

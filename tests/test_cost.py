@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,8 +11,16 @@ import pytest
 
 from tests.sim.builder import ProgramBuilder, binary, micro, nary
 from tests.sim.cases import CASES
-from vkore_jax.chips import TINY
-from vkore_jax.cost import PASSES, account, dynamic_bodies, moves, unit_of, works
+from vkore_jax.chips import TINY, VK1
+from vkore_jax.cost import (
+    PASSES,
+    Work,
+    account,
+    dynamic_bodies,
+    moves,
+    unit_of,
+    works,
+)
 from vkore_jax.dtypes import BF16, BOOL, F32, F64, I32
 from vkore_jax.isa import (
     NO_AXIS,
@@ -28,6 +37,7 @@ from vkore_jax.isa import (
     While,
 )
 from vkore_jax.isa.strategies import STRATEGIES
+from vkore_jax.sim.cycles import work_cycles
 
 
 def matmul(strategy: Strategy, m: int, n: int, k: int, block: int) -> Any:
@@ -51,6 +61,16 @@ def test_gemm_counts_partial_products(strategy: Strategy) -> None:
     else:
         assert units[Unit.MXU].macs == products
         assert units[Unit.MXU].commands == 1
+
+
+def test_array_cycles_know_the_rate_of_a_type() -> None:
+    """An array that does i8 twice as fast needs half the cycles for it."""
+    chip = dataclasses.replace(VK1, mac_rates={"i8": 2})
+    macs = 10 * chip.peak_macs_per_cycle
+    for operand, cycles in (("bf16", 10), ("i8", 5)):
+        work = Work(unit=Unit.MXU, macs=macs, operand=operand)
+        assert work_cycles(work, chip) == cycles
+    assert chip.array_cycles({"bf16": macs, "i8": macs}) == 15
 
 
 def test_gemm_traffic_depends_on_the_grid() -> None:

@@ -91,6 +91,15 @@ def test_the_client_takes_a_file(
     assert configure({"chip": "vk1"}).platform_version.endswith("(chip vk1)")
 
 
+def test_stored_programs_depend_on_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX's compilation cache has the version in its keys, but not our variables."""
+    versions = set()
+    for value in ("1", "0"):
+        monkeypatch.setenv("VKORE_KERNELS", value)
+        versions.add(configure({}).platform_version)
+    assert len(versions) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -134,6 +143,10 @@ def test_the_client_takes_a_file(
         (
             'name = "x"\nbase = "vk1"\n[mac_rates]\nf16 = 2',
             "mac_rates: 'f16' is not one of bf16, i8",
+        ),
+        (
+            'name = "x"\nbase = "vk1"\n[mac_rates]\ni8 = 0',
+            "mac_rates.i8 must be positive, got 0",
         ),
         (
             'name = "x"\nbase = "vk1"\n[mac_rates]\ni8 = "2"',

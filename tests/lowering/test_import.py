@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from jax import lax
 
 from tests.lowering import artifacts, ir_eval
 from tests.lowering.oracle import compare, nodes
-from vkore_jax import isa
+from vkore_jax import dtypes, isa
 from vkore_jax.chips import VK1
 from vkore_jax.errors import InvalidArgument, NotYetImplemented, UnsupportedOp
 from vkore_jax.isa import ReduceKind, Strategy
@@ -66,6 +67,23 @@ def test_mixed_precision_takes_the_higher() -> None:
     assert of(artifacts.lower(f, X, W), ir.Gemm)[0].strategy is Strategy.BF16X6
 
 
+def test_an_f64_algorithm_is_one_whatever_the_operands() -> None:
+    """JAX converts the operands itself; another front end need not."""
+    algorithm = (
+        "<lhs_precision_type = f64, rhs_precision_type = f64, accumulation_type = f64, "
+        "lhs_component_count = 1, rhs_component_count = 1, "
+        "num_primitive_operations = 1, allow_imprecise_accumulation = false>"
+    )
+    types = "(tensor<4x5xf32>, tensor<5x6xf32>) -> tensor<4x6xf32>"
+    body = f"""(%a: tensor<4x5xf32>, %b: tensor<5x6xf32>) -> tensor<4x6xf32> {{
+      %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0],
+        algorithm = {algorithm} : {types}
+      return %r : tensor<4x6xf32> }}"""
+    (gemm,) = of(import_artifact(text(body), VK1), ir.Gemm)
+    assert gemm.strategy is Strategy.LANES
+    assert gemm.result.dtype is dtypes.F64
+
+
 def test_unattainable_algorithm_is_refused_with_alternatives() -> None:
     def f(x: Any, w: Any) -> Any:
         preset = lax.DotAlgorithmPreset.BF16_BF16_F32_X9
@@ -94,6 +112,18 @@ def test_element_type_selects_the_strategy(
     gemm = of(artifacts.lower(lambda a, b: a @ b, x, w), ir.Gemm)[0]
     assert gemm.strategy is strategy
     assert gemm.result.dtype.name == result
+
+
+def test_float8_products_need_what_their_strategy_needs() -> None:
+    """An array of e5m2 alone takes such operands as the bf16 that holds them."""
+    x, w = jnp.ones((4, 5), "float8_e5m2"), jnp.ones((5, 6), "float8_e5m2")
+    for types, strategy in (
+        (("bf16", "f8E4M3FN", "f8E5M2"), Strategy.FP8),
+        (("bf16", "f8E5M2"), Strategy.BF16X1),
+    ):
+        chip = dataclasses.replace(VK1, matrix_dtypes=types, mac_rates={})
+        gemm = of(artifacts.lower(lambda a, b: a @ b, x, w, chip=chip), ir.Gemm)[0]
+        assert gemm.strategy is strategy
 
 
 # ------------------------------------------------------------------------- structure

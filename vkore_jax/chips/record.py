@@ -87,6 +87,9 @@ class Chip:
         self._one_of("storage", (self.storage,), STORAGE)
         self._one_of("matrix_dtypes", self.matrix_dtypes, MATRIX_DTYPES)
         self._one_of("mac_rates", self.mac_rates, self.matrix_dtypes)
+        for dtype, rate in self.mac_rates.items():
+            if rate <= 0:
+                raise self._error(f"mac_rates.{dtype} must be positive, got {rate!r}")
         self._one_of(
             "sources", self.sources, [x.name for x in dataclasses.fields(self)]
         )

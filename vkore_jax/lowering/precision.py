@@ -13,6 +13,7 @@ number of significant bits; what they need not be told, the chip's profile decid
 | a named algorithm       | floats            | the cheapest of the bits that         |
 |                         |                   | `ALGORITHMS` has for it               |
 | any                     | f64, complex      | lanes                                 |
+| F64_F64_F64             | any floats        | lanes, in f64                         |
 | any, integer result     | up to 8 bits      | int8, wrapped; lanes where the array  |
 |                         |                   | does not take i8                      |
 | any, integer result     | wider             | lanes                                 |
@@ -38,6 +39,8 @@ from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.op import Op
 
+_F64_BITS = 53
+
 ALGORITHMS: Mapping[tuple[str, str, int], int] = MappingProxyType(
     {
         ("bf16", "bf16", 1): 8,
@@ -49,7 +52,7 @@ ALGORITHMS: Mapping[tuple[str, str, int], int] = MappingProxyType(
         ("f16", "f16", 1): 11,
         ("f16", "f32", 1): 22,
         ("f32", "f32", 1): 24,
-        ("f64", "f64", 1): 53,
+        ("f64", "f64", 1): _F64_BITS,
     }
 )
 """(operand type, accumulator type, products) of a named dot algorithm -> significant
@@ -129,13 +132,13 @@ def numerics(op: Op, chip: Chip, lhs: DType, rhs: DType, out: DType) -> Numerics
     if out.kind == "c" or any(t.kind == "c" for t in pair):
         wide = dtypes.C128 if dtypes.C128 in (*pair, out) else dtypes.C64
         return Numerics(wide, wide, Strategy.LANES)
-    if F64 in (*pair, out):
+    if F64 in (*pair, out) or bits == _F64_BITS:
         return Numerics(F64, F64, Strategy.LANES)
     if all(t.kind in "biu" for t in (*pair, out)):
         return _integer(chip, pair, out)
     acc = out if out in (BF16, F16) else F32
     level = max(op.words("precision_config"), key=LEVELS.index, default="DEFAULT")
-    return _float(chip, pair, acc, None if bits == 53 else bits, level)
+    return _float(chip, pair, acc, bits, level)
 
 
 def _float(
@@ -155,8 +158,8 @@ def _float(
     if coarse:
         return Numerics(F32, acc, usual)
     first = pair[0]
-    float8 = first.short.startswith(_F8) and first.short in chip.matrix_dtypes
-    if float8 and pair[1] is first:
+    float8 = {first.short, STRATEGIES[Strategy.FP8].needs} <= set(chip.matrix_dtypes)
+    if first.short.startswith(_F8) and float8 and pair[1] is first:
         return Numerics(first, acc, Strategy.FP8)
     for short, strategy in _NATIVE.items():
         native = dtypes.by_short(short)

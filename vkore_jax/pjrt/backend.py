@@ -156,6 +156,11 @@ class _Loaded:
         }
 
 
+def kernels_wanted() -> bool:
+    """Return whether training kernels are lowered by their own rules."""
+    return os.environ.get("VKORE_KERNELS") != "0"
+
+
 def compile_artifact(
     artifact: bytes, *, chip: Chip, options: CompileOptions, inner: InnerClient
 ) -> LoadedProgram:
@@ -173,7 +178,7 @@ def compile_artifact(
     module = lowering.read_module(artifact)
     with module.context:
         signature = read_signature(module)
-    wanted = lowering.Options(kernels=os.environ.get("VKORE_KERNELS") != "0")
+    wanted = lowering.Options(kernels=kernels_wanted())
     program = lowering.compile(module, chip, wanted)
     return _load(signature, program, chip, options, inner)
 

@@ -92,7 +92,8 @@ def configure(options: Mapping[str, Any]) -> ClientConfig:
     # A profile of the user's own may change under its name: programs compiled for
     # another one are none of its.
     label = chip.name if chip.name in CHIPS else f"{chip.name} {chip.digest}"
-    version = f"vkore_jax {_version()} (chip {label})"
+    plain = "" if backend.kernels_wanted() else ", without kernels"
+    version = f"vkore_jax {_version()} (chip {label}{plain})"
     return ClientConfig(
         chip=chip,
         num_devices=devices,

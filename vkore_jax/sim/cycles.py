@@ -13,7 +13,7 @@ def work_cycles(work: Work, chip: Chip) -> float:
     """Return the cycles that a unit needs for its work, at its full rate."""
     return max(
         (work.bytes_in + work.bytes_out) / chip.dram_bytes_per_cycle,
-        work.macs / chip.peak_macs_per_cycle,
+        work.macs / (chip.peak_macs_per_cycle * chip.mac_rate(work.operand)),
         work.vector_ops / chip.vector_lanes,
         work.core_ops / chip.core_ops_per_cycle,
         # Assumed: the layout engine turns blocks at the rate of the DRAM.

@@ -120,3 +120,34 @@ def test_without_a_scale_there_is_none() -> None:
 def test_scales_are_powers_of_two_in_order(options: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         optim.dynamic_loss_scale(optax.sgd(1.0), **options)
+
+
+@pytest.mark.parametrize("method", optim.METHODS)
+def test_types_of_the_state_stay(method: optim.Method) -> None:
+    """With leaves of no elements, scalars, None and float16, and a loss scale."""
+    params = {
+        "w": jnp.ones(3),
+        "empty": jnp.zeros((0, 2)),
+        "scalar": jnp.float32(2),
+        "none": None,
+        "half": jnp.ones(2, jnp.float16),
+    }
+    policy = optim.Policy(master=method, loss_scale="dynamic")
+    tx = optim.mixed_precision(optax.adamw(1e-2, weight_decay=0.1), policy)
+
+    def loss(params: Any) -> jax.Array:
+        leaves = jax.tree.leaves(params)
+        return sum((jnp.sum(x.astype("f4") ** 2) for x in leaves), jnp.float32(0))
+
+    def step(params: Any, state: Any) -> Any:
+        _, grads = optim.value_and_grad(loss, state)(params)
+        updates, state = tx.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    before = jax.eval_shape(lambda p: optim.init_narrow(tx, p), params)
+    after = jax.eval_shape(step, *before)
+
+    def types(tree: Any) -> Any:
+        return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+
+    assert types(after) == types(before)

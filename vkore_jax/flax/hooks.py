@@ -34,8 +34,8 @@ def dot_general(
 
     Returns:
         What `jax.lax.dot_general` returns.  It is called where `linear` does not
-        compute the same: batch axes, operands of two types or not floating point, a
-        result wider than the operands, or options.
+        compute the same: batch axes, operands of two types, not floating point or
+        empty, a result wider than the operands, or options.
     """
     (left, right), (batch, _) = dimension_numbers
     covered = (
@@ -43,6 +43,7 @@ def dot_general(
         and not any(v is not None for v in options.values())
         and lhs.dtype == rhs.dtype
         and jnp.issubdtype(lhs.dtype, jnp.floating)
+        and 0 not in (*lhs.shape, *rhs.shape)
         and preferred_element_type in (None, lhs.dtype)
         and not isinstance(precision, tuple)
     )

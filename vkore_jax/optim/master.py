@@ -142,7 +142,8 @@ def _wide_gradient(g: jax.Array, p: jax.Array) -> jax.Array:
             f"master_weights: a gradient must be float32 or of its weight's type "
             f"{p.dtype.name}, found {g.dtype.name}"
         )
-    return rounding.widen(g) if p.dtype == NARROW else g
+    # Of another type, the state is too, and must stay so.
+    return rounding.widen(g) if p.dtype == NARROW else g.astype(p.dtype)
 
 
 def _add(

@@ -148,8 +148,9 @@ def test_dot_general_needs_few_transposed_copies() -> None:
     assert moves(lambda x, w: x @ w, X, W) == 0
     assert moves(weight_gradient, X, y) == 1
     assert moves(lambda x, w: x @ w.T, X, W.T.copy()) == 1
-    # x^T w^T is (w x)^T: two operand copies or one result copy.
-    assert moves(lambda x, w: x.T @ w.T, X, np.ones((6, 4), np.float32)) == 1
+    # x^T w^T is (w x)^T: two operands that the layout engine turns block by block on
+    # the chip, for less than one result copied in DRAM.
+    assert moves(lambda x, w: x.T @ w.T, X, np.ones((6, 4), np.float32)) == 2
 
 
 def test_broadcast_batch_axis_is_not_copied() -> None:
@@ -399,7 +400,7 @@ REFUSED: list[tuple[str, type, str, str]] = [
     (
         "complex order",
         UnsupportedOp,
-        "Operands are bool",
+        r"Unsupported dtype: .*complex<f32>.* work on jnp\.real",
         "(%a: tensor<2xcomplex<f32>>) -> tensor<2xcomplex<f32>> { "
         "%r = stablehlo.maximum %a, %a : tensor<2xcomplex<f32>> "
         "return %r : tensor<2xcomplex<f32>> }",

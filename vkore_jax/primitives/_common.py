@@ -73,6 +73,12 @@ def require_float(where: str, **arrays: Any) -> None:
         )
 
 
+def signed(ids: jax.Array) -> jax.Array:
+    """Return ids in a type that holds -1 and every index: at least int32."""
+    wide = jnp.int64 if ids.dtype.itemsize > 4 else jnp.int32
+    return ids.astype(wide)
+
+
 def rows(x: jax.Array) -> jax.Array:
     """Merge all axes but the last: (..., c) to (m, c)."""
     size = 1

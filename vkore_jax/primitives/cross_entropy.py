@@ -27,6 +27,7 @@ from vkore_jax.primitives._common import (
     require,
     require_float,
     rows,
+    signed,
     wide,
 )
 from vkore_jax.primitives._define import define
@@ -92,7 +93,7 @@ def softmax_cross_entropy(
         ("block", int(block)),
         ("precision", precision_name(precision)),
     )
-    loss = _cross_entropy((rows(x32), w32, *bias), targets.reshape(-1), params)
+    loss = _cross_entropy((rows(x32), w32, *bias), signed(targets).reshape(-1), params)
     return loss.reshape(targets.shape)
 
 

@@ -21,6 +21,7 @@ from vkore_jax.primitives._common import (
     precision_name,
     require,
     require_float,
+    signed,
 )
 from vkore_jax.primitives._define import define
 
@@ -55,7 +56,7 @@ def embedding(
         f"embedding: ids must be integers, found {ids.dtype}",
     )
     params = (table.shape[0], int(block), precision_name(precision))
-    y = _embedding(table, ids.reshape(-1), params)
+    y = _embedding(table, signed(ids).reshape(-1), params)
     return y.reshape(*ids.shape, table.shape[1])
 
 

@@ -19,8 +19,13 @@ Env = Mapping[str, Any]
 Number = float | str | None
 """Of a sum or product: a number to find, a name to capture it, None for the neutral."""
 
-RTOL = 2e-3
-"""How far a number in a formula may be off: bfloat16 literals are."""
+
+def tolerance(dtype: Any) -> float:
+    """Return how far a number in a formula may be off: its rounding, a few times.
+
+    Wider, and the mean over n - 1 elements would pass for the mean over n.
+    """
+    return {2: 2e-3, 4: 2e-6}.get(dtype.itemsize, 1e-9)
 
 
 class Pattern(Protocol):
@@ -43,11 +48,15 @@ def term(pattern: Pattern, view: View, positive: bool, env: Env) -> Iterator[Env
         yield from pattern.match(view, env)
 
 
-def match_number(wanted: Number, found: float, neutral: float, env: Env) -> Env | None:
+def match_number(
+    wanted: Number, found: float, neutral: float, dtype: Any, env: Env
+) -> Env | None:
+    """Compare a number found in a formula of the type, or capture it."""
     if isinstance(wanted, str):
         return bind(env, wanted, found)
     wanted = neutral if wanted is None else wanted
-    return env if math.isclose(wanted, found, rel_tol=RTOL, abs_tol=1e-30) else None
+    near = math.isclose(wanted, found, rel_tol=tolerance(dtype), abs_tol=1e-30)
+    return env if near else None
 
 
 def bind(env: Env, name: str, what: Any) -> Env | None:
@@ -103,9 +112,10 @@ class Const:
 
     def match(self, view: View, env: Env) -> Iterator[Env]:
         """Match values whose elements are one known number."""
-        found = number(peel(view).value)
+        value = peel(view).value
+        found = number(value)
         if found is not None and self.test(found):
-            new = match_number(self.number, found, 0.0, env)
+            new = match_number(self.number, found, 0.0, value.dtype, env)
             if new is not None:
                 yield new
 

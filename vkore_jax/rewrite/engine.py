@@ -127,12 +127,22 @@ def _plan(
         reason = rule.guard(match)
         if reason is None:
             plan = rule.plan(match)
-            reason = _taken_elsewhere(rule, node, plan, graph)
+            reason = _partitioned(root, *plan.inputs)
+            reason = reason or _taken_elsewhere(rule, node, plan, graph)
             if reason is None:
                 return plan
         for inner in _cone(node, _captured(match)) if reason else ():
             if inner.name in NOTABLE:
                 reasons.setdefault(inner, f"{rule.name}: {reason}")
+    return None
+
+
+def _partitioned(*values: Value) -> str | None:
+    """Say whether types carry shardings, which the primitives' types do not."""
+    for value in values:
+        spec = getattr(getattr(value.aval, "sharding", None), "spec", ())
+        if any(axis is not None for axis in spec):
+            return f"its type has an explicit sharding: {value.aval.str_short()}"
     return None
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vkore_jax.rewrite.algebra import (
-    RTOL,
     Const,
     Env,
     Inv,
@@ -22,6 +21,7 @@ from vkore_jax.rewrite.algebra import (
     match_number,
     op,
     term,
+    tolerance,
 )
 from vkore_jax.rewrite.views import View, number, peel
 
@@ -84,9 +84,10 @@ class Joined:
 
     def match(self, view: View, env: Env) -> Iterator[Env]:
         """Assign the terms to the patterns in every way."""
+        neutral, dtype = self.law.neutral, peel(view).value.dtype
         for terms, found in self.law.expand(view, len(self.patterns)):
             if len(terms) == len(self.patterns):
-                new = match_number(self.number, found, self.law.neutral, env)
+                new = match_number(self.number, found, neutral, dtype, env)
                 if new is not None:
                     yield from self._assign(self.patterns, terms, new)
 
@@ -122,13 +123,16 @@ class Reduce:
     def match(self, view: View, env: Env) -> Iterator[Env]:
         """Match the operand in the same frame; for a mean, the number as well."""
         if not self.mean:
-            yield from self._reduced(view, env, 1.0)
+            yield from self._reduced(view, env, 1.0, 0.0)
             return
+        near = tolerance(peel(view).value.dtype)
         for terms, found in _PRODUCT.expand(view, 1):
             if len(terms) == 1 and terms[0][1]:
-                yield from self._reduced(terms[0][0], env, found)
+                yield from self._reduced(terms[0][0], env, found, near)
 
-    def _reduced(self, view: View, env: Env, factor: float) -> Iterator[Env]:
+    def _reduced(
+        self, view: View, env: Env, factor: float, near: float
+    ) -> Iterator[Env]:
         view = peel(view)
         node = view.node
         if node is None or node.name != f"reduce_{self.kind}" or view.along_row:
@@ -139,7 +143,7 @@ class Reduce:
         if len(big) != 1:
             return
         if self.mean and not math.isclose(
-            factor * operand.shape[big[0]], 1, rel_tol=RTOL
+            factor * operand.shape[big[0]], 1, rel_tol=near
         ):
             return
         kept = [a for a in range(len(operand.shape)) if a not in over]

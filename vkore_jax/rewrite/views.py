@@ -238,11 +238,16 @@ def number(value: Value) -> float | None:
         return number(node.inputs[0])
     if node.name == "convert_element_type":
         inner = number(node.inputs[0])
-        integer = jnp.issubdtype(value.dtype, jnp.integer)
-        return inner if inner is None or not integer else float(int(inner))
+        if inner is None or jnp.issubdtype(value.dtype, jnp.floating):
+            return inner
+        if value.dtype == jnp.bool_:
+            return float(inner != 0)
+        return float(int(inner)) if math.isfinite(inner) else None
     function = _FOLD.get(node.name)
     if function is None or math.prod(value.shape) != 1:
         return None
+    if node.name == "div" and not jnp.issubdtype(value.dtype, jnp.floating):
+        return None  # rounds to an integer
     numbers = [number(v) for v in node.inputs]
     if any(n is None for n in numbers):
         return None

@@ -87,11 +87,6 @@ def gelu_erf(x: Pattern) -> Pattern:
     return alt(
         product(x, op("erfc", product(x, times=-r)), times=0.5),
         product(x, total(op("erf", product(x, times=r)), plus=1.0), times=0.5),
-        product(
-            x,
-            total(op("erf", product(x, Inv(Const("root")))), plus=1.0),
-            times=0.5,
-        ),
     )
 
 

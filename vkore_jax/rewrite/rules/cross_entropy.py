@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from vkore_jax import primitives
+from vkore_jax.primitives._common import signed
 from vkore_jax.rewrite.algebra import (
     Cap,
     Env,
@@ -164,9 +166,19 @@ def _guard(match: Match) -> str | None:
         return "the logits are transposed"
     if env["dot"].axes[-1] != len(dots.output.shape) - 1:
         return "the projection's weight is its left operand"
-    if match.has("take") and jnp.issubdtype(match.root.dtype, jnp.integer):
-        return "the targets are not integers"
+    if match.has("ids"):
+        if not jnp.issubdtype(match.view("ids").value.dtype, jnp.integer):
+            return "the targets are not integers"
+    elif _fills_with_a_number(match.node("take")):
+        return "a target outside of the vocabulary has a loss of its own"
     return dots.refuses()
+
+
+def _fills_with_a_number(node: Node) -> bool:
+    if not str(node.params["mode"]).endswith("FILL_OR_DROP"):
+        return False
+    fill = node.params["fill_value"]
+    return fill is not None and not np.isnan(fill)
 
 
 def _ids(match: Match, vocab: int) -> tuple[Value, Callable[[Read], Any], int | None]:
@@ -179,7 +191,7 @@ def _ids(match: Match, vocab: int) -> tuple[Value, Callable[[Read], Any], int | 
 
     def read_ids(read: Read) -> Any:
         # Outside of the vocabulary: not a number, here and there.
-        ids = read(node.inputs[1]).reshape(shape)
+        ids = signed(read(node.inputs[1])).reshape(shape)
         return jnp.clip(ids, 0, vocab - 1) if clips else ids
 
     return node.inputs[1], read_ids, None
@@ -189,7 +201,8 @@ def _hot_ids(match: Match, vocab: int) -> Callable[[Read], Any]:
     view, shape = match.view("ids"), match.root.shape
 
     def read_ids(read: Read) -> Any:  # no id, no entry: a loss of zero
-        ids = jnp.broadcast_to(jnp.squeeze(realise(view, read), view.row), shape)
+        ids = signed(jnp.squeeze(realise(view, read), view.row))
+        ids = jnp.broadcast_to(ids, shape)
         return jnp.where((ids >= 0) & (ids < vocab), ids, -1)
 
     return read_ids

@@ -9,8 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from vkore_jax import primitives
+from vkore_jax.primitives._common import signed
 from vkore_jax.rewrite.algebra import Const, Env, Made, Pattern, alt, bind, op, row
-from vkore_jax.rewrite.graph import Read, Value
+from vkore_jax.rewrite.graph import Node, Read, Value
 from vkore_jax.rewrite.rule import Match, Plan, Rule, is_float
 from vkore_jax.rewrite.rules.linear import contraction, lay
 from vkore_jax.rewrite.views import View, peel, realise, whole
@@ -29,8 +30,15 @@ class Positions:
             and node.name == "iota"
             and view.only_along_row
             and view.axes[view.row] == node.params["dimension"]
+            and _counts_to(node.outputs[0].shape[node.params["dimension"]], node)
         ):
             yield env
+
+
+def _counts_to(size: int, node: Node) -> bool:
+    """Whether an iota's type holds all indices; uint8 begins anew after 255."""
+    dtype = node.outputs[0].dtype
+    return not jnp.issubdtype(dtype, jnp.integer) or size - 1 <= jnp.iinfo(dtype).max
 
 
 def one_hot(ids: Pattern) -> Pattern:
@@ -96,7 +104,7 @@ def _gather_plan(match: Match) -> Plan:
     mode, vocab = str(node.params["mode"]), table.shape[0]
 
     def run(read: Read) -> Any:
-        where = read(ids).reshape(ids.shape[:-1])
+        where = signed(read(ids)).reshape(ids.shape[:-1])
         inside = jnp.clip(where, 0, vocab - 1)
         if not mode.endswith("FILL_OR_DROP"):  # XLA clamps
             return primitives.embedding(read(table), inside)
@@ -112,6 +120,8 @@ def _one_hot_guard(match: Match) -> str | None:
     table = _table(match)
     if dots.batch[0] or len(table.shape) != 2:
         return "a batched product with a one-hot matrix"
+    if not jnp.issubdtype(match.view("ids").value.dtype, jnp.integer):
+        return "the ids are not integers"
     return dots.refuses()
 
 

@@ -53,11 +53,12 @@ def conditions(view: View, positive: bool) -> list[Condition]:
         return [_constant(view, positive)]
     inputs = node.inputs
     name = node.name
-    if name in ("and", "mul") if positive else name == "or":
+    logic = view.value.dtype == jnp.bool_  # of integers, it works on their bits
+    if name == "mul" or (name == "and" and logic) if positive else name == "or":
         return [c for v in inputs for c in conditions(view.of(v), positive)]
-    if name == "not":
+    if name == "not" and logic:
         return conditions(view.of(inputs[0]), not positive)
-    if name == "convert_element_type":
+    if name == "convert_element_type" and _keeps_zeros(inputs[0], view.value):
         return conditions(view.of(inputs[0]), positive)
     if name in ("eq", "ne") and number(inputs[1]) == 0:
         return conditions(view.of(inputs[0]), positive == (name == "ne"))
@@ -69,6 +70,16 @@ def conditions(view: View, positive: bool) -> list[Condition]:
     if name in _BANDS:
         return [Condition(view, positive, _band(view, positive))]
     return [_constant(view, positive)]
+
+
+def _keeps_zeros(source: Value, target: Value) -> bool:
+    """Whether a cast makes zero of nothing but zero: one half as integer is zero."""
+    if jnp.bool_ in (source.dtype, target.dtype):
+        return True
+    if jnp.issubdtype(target.dtype, jnp.floating):
+        return target.dtype.itemsize >= 2
+    whole = jnp.issubdtype(source.dtype, jnp.integer)
+    return whole and target.dtype.itemsize >= source.dtype.itemsize
 
 
 # a >= b is a - b >= 0, and so on; the sign says whether to exchange the sides.
@@ -90,10 +101,12 @@ def _band(view: View, positive: bool) -> tuple[int, int, int] | None:
 def _position(view: View) -> tuple[int, int] | None:
     """Return (axis of the frame, offset) of a tensor of indices plus a number."""
     view, offset = peel(view), 0
+    if jnp.issubdtype(view.value.dtype, jnp.unsignedinteger):
+        return None  # one less than zero is a large number
     while view.node is not None and view.node.name in ("add", "sub"):
         first, second = view.node.inputs
         known = number(peel(view.of(second)).value)
-        if known is None:
+        if known is None or not float(known).is_integer():
             return None
         offset += int(known) if view.node.name == "add" else -int(known)
         view = peel(view.of(first))
@@ -109,6 +122,8 @@ def _constant(view: View, positive: bool) -> Condition:
     axes = [(a, i) for i, a in enumerate(view.axes) if a is not None]
     array = elements(view.value)
     if array is None or len(axes) != 2:
+        return Condition(view, positive)
+    if not np.isin(array, (0, 1)).all():  # 1 - array would be more than hidden or seen
         return Condition(view, positive)
     (a, i), (b, j) = axes
     matrix = np.squeeze(array).astype(bool) == positive

@@ -51,7 +51,7 @@ class Half:
         if node.name == "split":
             place = node.outputs.index(value) if len(node.outputs) == 2 else None
         else:
-            place = node.params["start_indices"][axis] // max(1, new[axis])
+            place = {0: 0, new[axis]: 1}.get(node.params["start_indices"][axis])
             if any(s != 1 for s in node.params["strides"] or ()):
                 return None
         return place if place == self.which else None

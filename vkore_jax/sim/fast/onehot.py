@@ -19,7 +19,7 @@ from vkore_jax.dtypes import BOOL, F32, DType
 from vkore_jax.isa import MICRO_OPS, Gemm, Group, MicroProgram, Strategy, Vec
 from vkore_jax.isa.strategies import STRATEGIES as FACTS
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, tensor_type
-from vkore_jax.sim.fast.scaled import Operand, whole
+from vkore_jax.sim.fast.scaled import Operand, finite, whole
 from vkore_jax.sim.fast.strategies import STRATEGIES
 
 EXACT = (
@@ -89,8 +89,7 @@ def gemm(
     """
     rhs = e.full(rhs)
     count, width = rhs.shape[-2:]
-    text = f"stablehlo.is_finite {rhs.name} : ({rhs.type}) -> "
-    fine = e.op(text + tensor_type(BOOL, rhs.shape), BOOL, rhs.shape)
+    fine = finite(e, rhs)
     yes = e.scalar(BOOL, True)
     axes = ", ".join(map(str, range(len(rhs.shape))))
     every = e.op(

@@ -59,7 +59,7 @@ def whole(e: Emitter, operand: Operand, strategy: Strategy) -> Val:
         x, up, down = _scale(e, at, strategy, shift)
         made = rounding(e, binary(e, "multiply", x, e.broadcast(up, x.shape)))
         made = binary(e, "multiply", made, e.broadcast(down, x.shape))
-        return _joined(e, select(e, _finite(e, x), made, x), at)
+        return _joined(e, select(e, finite(e, x), made, x), at)
 
     return _below(e, operand, ("whole", strategy), make)
 
@@ -83,7 +83,7 @@ def tail(e: Emitter, operand: Operand, strategy: Strategy, first: int) -> Val:
             if i < first - 1:
                 rest = binary(e, "subtract", rest, one)
         left = binary(e, "multiply", left, e.broadcast(down, x.shape))
-        return _joined(e, select(e, _finite(e, x), left, _constant(e, x, 0)), at)
+        return _joined(e, select(e, finite(e, x), left, _constant(e, x, 0)), at)
 
     return _below(e, operand, ("tail", strategy, first), make)
 
@@ -167,8 +167,8 @@ def _scale(
 
     def exponent() -> Val:
         bits = _binary_with(e, "and", e.bitcast(x, I32, x.shape), _MAGNITUDE)
-        finite = _compare(e, "LT", bits, _constant(e, bits, _INFINITY))
-        bits = select(e, finite, bits, _constant(e, bits, 0))
+        tame = _compare(e, "LT", bits, _constant(e, bits, _INFINITY))
+        bits = select(e, tame, bits, _constant(e, bits, 0))
         top = _binary_with(e, "and", _largest(e, bits, axis), _INFINITY)
         least = (strategies.LEAST_EXPONENT + _BIAS) << _FRACTION_BITS
         return _binary_with(e, "maximum", top, least)
@@ -263,7 +263,8 @@ def _nearest(e: Emitter, v: Val) -> Val:
     return _unary(e, "round_nearest_even", v)
 
 
-def _finite(e: Emitter, v: Val) -> Val:
+def finite(e: Emitter, v: Val) -> Val:
+    """Emit the test whether elements are neither infinite nor NaN."""
     text = f"stablehlo.is_finite {v.name} : ({v.type}) -> "
     return e.op(text + tensor_type(BOOL, v.shape), BOOL, v.shape)
 

@@ -25,12 +25,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vkore_jax import dtypes
-from vkore_jax.dtypes import BOOL, F16, F32, I32, DType
+from vkore_jax.dtypes import F16, F32, I32, DType
 from vkore_jax.isa import Strategy
 from vkore_jax.isa.rules import Rules
 from vkore_jax.isa.strategies import STRATEGIES as FACTS
-from vkore_jax.sim.fast.emitter import Emitter, Val, tensor_type
-from vkore_jax.sim.fast.scaled import Operand, binary, half, select, tail, whole
+from vkore_jax.sim.fast.emitter import Emitter, Val
+from vkore_jax.sim.fast.scaled import (
+    Operand,
+    binary,
+    finite,
+    half,
+    select,
+    tail,
+    whole,
+)
 
 Product = Callable[[Val, Val], Val]
 """Contract two values of one dtype; the result has that dtype."""
@@ -144,11 +152,6 @@ def _f32(e: Emitter, v: Val) -> Val:
     return v if v.dtype in (F32, dtypes.BF16) else e.convert(v, F32)
 
 
-def _finite(e: Emitter, v: Val) -> Val:
-    text = f"stablehlo.is_finite {v.name} : ({v.type}) -> "
-    return e.op(text + tensor_type(BOOL, v.shape), BOOL, v.shape)
-
-
 def _zero(e: Emitter, like: Val) -> Val:
     return e.broadcast(e.scalar(like.dtype, 0), like.shape)
 
@@ -158,14 +161,14 @@ def _sane(e: Emitter, v: Val) -> Val:
     if e.is_bf16(v):
         return e.rounded(v)
     high = e.rounded(v)
-    return select(e, _finite(e, high), v, high)
+    return select(e, finite(e, high), v, high)
 
 
 def _low(e: Emitter, v: Val) -> Val:
     """The second bf16 part; zero where the first is not finite."""
     high = e.rounded(v)
     low = e.reduce_precision(binary(e, "subtract", v, high), 8, 7)
-    return select(e, _finite(e, high), low, _zero(e, v))
+    return select(e, finite(e, high), low, _zero(e, v))
 
 
 def _two(e: Emitter, v: Val) -> Val:
@@ -177,4 +180,4 @@ def _two(e: Emitter, v: Val) -> Val:
 
 def _tame(e: Emitter, v: Val) -> Val:
     """v, or zero where it is not finite."""
-    return select(e, _finite(e, v), v, _zero(e, v))
+    return select(e, finite(e, v), v, _zero(e, v))

@@ -12,6 +12,7 @@ import pytest
 
 from tests.accelerate.cases import normal
 from vkore_jax import primitives
+from vkore_jax.errors import UnsupportedOp
 from vkore_jax.flax import dot_general
 from vkore_jax.rewrite import accelerate
 
@@ -197,3 +198,14 @@ def test_empty_operands_of_the_hook(shapes: Any) -> None:
     numbers = (((1,), (0,)), ((), ()))
     found = jax.eval_shape(lambda x, w: dot_general(x, w, numbers), x, w)
     assert found.shape == (x.shape[0], 3)
+
+
+def test_second_derivatives_say_so() -> None:
+    fast = accelerate(lambda x, w: jnp.sin(x @ w).sum())
+
+    def size(x: Any, w: Any) -> Any:
+        return (jax.grad(fast)(x, w) ** 2).sum()
+
+    x, w = normal(3, 4), normal(4, 4)
+    with pytest.raises(UnsupportedOp, match="second derivatives"):
+        jax.eval_shape(jax.grad(size), x, w)

@@ -13,7 +13,8 @@ that function and nothing else.
   other backend this package's reference.
 
 Forward mode is out of scope: the public functions are `jax.custom_vjp`s, and JAX says
-so when `jvp` or `jacfwd` meets one.  Knows nothing of the compiler but the names.
+so when `jvp` or `jacfwd` meets one.  So are second derivatives, which differentiate the
+primitives themselves.  Knows nothing of the compiler but the names.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
-from jax.interpreters import batching, mlir
+from jax.interpreters import ad, batching, mlir
+
+from vkore_jax.errors import UnsupportedOp
 
 PREFIX = "vkore."
 """Start of every composite's name."""
@@ -78,8 +81,22 @@ def define(name: str, reference: Reference, ranks: Sequence[int]) -> Primitive:
     batching.primitive_batchers[primitive] = functools.partial(
         _batch, primitive, tuple(ranks)
     )
+    ad.primitive_jvps[primitive] = functools.partial(_refuse, primitive.name)
     mlir.register_lowering(primitive, mlir.lower_fun(composite, multiple_results=True))
     return primitive
+
+
+def _refuse(name: str, *_: Any, **__: Any) -> Any:
+    """Stand in for a rule of forward mode.
+
+    Raises:
+        UnsupportedOp: always.
+    """
+    raise UnsupportedOp(
+        f"{name} has no derivative of its own: the training kernels are differentiated "
+        "once, by jax.grad or jax.vjp. For second derivatives (grad of grad, hessian) "
+        "call the plain function, without vkore_jax.accelerate and vkore_jax.primitives"
+    )
 
 
 def _batch(

@@ -88,7 +88,12 @@ def test_chip_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
         (jax.errors.JaxRuntimeError("UNIMPLEMENTED: no such op"), 12, "no such op"),
         (jax.errors.JaxRuntimeError("something"), 13, "something"),
         (KeyboardInterrupt(), 1, "KeyboardInterrupt: "),
-        (ValueError("oops"), 13, "ValueError: oops"),
+        (
+            ValueError("oops"),
+            13,
+            "ValueError: oops; this is a bug in vkore_jax, please report it with this "
+            "message",
+        ),
     ],
 )
 def test_error_codes(error: BaseException, code: int, text: str) -> None:

@@ -131,9 +131,7 @@ def writes_a_constant(b: ProgramBuilder) -> None:
 @wrong(
     InvalidProgram,
     "needs a matrix unit that multiplies bf16",
-    chip=replace(
-        TINY, matrix_dtypes=("i8",), precision=get_chip("warboy").precision
-    ),
+    chip=replace(TINY, matrix_dtypes=("i8",), precision=get_chip("warboy").precision),
 )
 def strategy_not_on_the_chip(b: ProgramBuilder) -> None:
     _gemm(b, F32, F32, F32, Strategy.BF16X1)

@@ -15,9 +15,9 @@ convolution every tap of the window starts new segments along the channels (of i
 feature group), so a scale belongs to one pixel and is the same under every tap.
 
 Error.  With A the largest finite magnitude of an element's segment, an operand's
-parts add up to the operand within `relative` x |x| + `floor` x A, and the products that a
-strategy leaves out are at most `left_out` x A x B a term, B being the largest magnitude of
-the other operand's segment.
+parts add up to the operand within `relative` x |x| + `floor` x A, and the products that
+a strategy leaves out are at most `left_out` x A x B a term, B being the largest
+magnitude of the other operand's segment.
 """
 
 from __future__ import annotations

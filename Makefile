@@ -7,10 +7,10 @@ RUN    ?= runs/demo
 BRIDGE := $(wildcard setup.py vkore_jax/pjrt/csrc/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench clean distclean
+.PHONY: help demo test test-slow lint docs bench clean distclean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' \
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' \
 	    $(MAKEFILE_LIST)
 
 $(PY):
@@ -31,8 +31,11 @@ demo: $(VENV)/.installed-train  ## train a 1 M parameter story model on the NPU
 	@echo "trained on the emulated NPU; the loss plot, metrics.jsonl, run.json (with"
 	@echo "the ledger) and the checkpoints are in $(RUN)"
 
-test: $(VENV)/.installed-train,test  ## run the test suite on two processes
-	$(PY) -m pytest -n 2 -q $(ARGS)
+test: $(VENV)/.installed-train,test  ## run the tests on two processes, but the slow
+	$(PY) -m pytest -n 2 -q -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.installed-train,test  ## run the slow tests
+	$(PY) -m pytest -n 2 -q -m slow $(ARGS)
 
 lint: $(VENV)/.installed-train,test,dev  ## ruff (lint and format) and pyright
 	$(VENV)/bin/ruff check .

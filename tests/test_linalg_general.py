@@ -48,7 +48,14 @@ MATRICES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("a", MATRICES.values(), ids=MATRICES)
+SLOW = ("batch", "large", "complex_cycle", "huge", "ones", "zero")
+CASES = [
+    pytest.param(a, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+    for name, a in MATRICES.items()
+]
+
+
+@pytest.mark.parametrize("a", CASES)
 def test_schur(a: Any) -> None:
     form, vectors = (np.asarray(x) for x in jax.jit(linalg.schur)(a))
     wide = vectors.astype("c16")
@@ -68,7 +75,7 @@ def test_schur(a: Any) -> None:
         assert (middle[..., 1:] == middle[..., :-1])[block].all()
 
 
-@pytest.mark.parametrize("a", MATRICES.values(), ids=MATRICES)
+@pytest.mark.parametrize("a", CASES)
 def test_eig(a: Any) -> None:
     def f(x: Any) -> Any:
         return jax.lax.linalg.eig(
@@ -92,6 +99,7 @@ def test_eig(a: Any) -> None:
         np.testing.assert_array_equal(pairs, mirrored)
 
 
+@pytest.mark.slow
 def test_eigvals_and_gradient() -> None:
     a = normal(5, 5)
     found = np.sort_complex(np.asarray(jax.jit(jnp.linalg.eigvals)(a)))
@@ -107,6 +115,7 @@ def test_eigvals_and_gradient() -> None:
     )
 
 
+@pytest.mark.slow
 def test_not_finite() -> None:
     a = np.stack([normal(3, 3), np.full((3, 3), np.nan, "f4")])
     for outputs in (jax.jit(linalg.schur)(a), jax.jit(linalg.eig)(a)):

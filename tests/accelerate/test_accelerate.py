@@ -58,6 +58,7 @@ def test_what_is_replaced(case: Case) -> None:
         assert case.left in str(report).partition("left:")[2], str(report)
 
 
+@pytest.mark.slow
 def test_bfloat16() -> None:
     names = ("nano", "layer_norm_hand", "linear_gelu", "optax_tied", "rope", "jax_mask")
     for case in CASES:

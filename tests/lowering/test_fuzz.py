@@ -213,6 +213,7 @@ def test_tangle(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(100, 160), *range(200, 230)])
+@pytest.mark.slow
 def test_large_tangle(seed: int) -> None:
     """Only compiled: an order exists, and the program passes its verification."""
     m = Tangle(seed).module(seed, 30 if seed < 200 else 70)

@@ -226,6 +226,7 @@ SHAPES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_whole_step() -> None:
     """A train step of primitives only: golden on `tiny`, fast, and the stock CPU."""
     p = {k: 0.3 * normal(*s) for k, s in SHAPES.items()}

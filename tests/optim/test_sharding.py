@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import jax, jax.numpy as jnp, numpy as np, optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -34,6 +36,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_sharded_weights_take_the_same_steps() -> None:
     env = {
         **os.environ,

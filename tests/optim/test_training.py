@@ -135,6 +135,7 @@ def test_weight_decay_is_kept(master: Any) -> None:
         assert shrunk == pytest.approx(wanted, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_slow_second_moments_need_more_than_nearest() -> None:
     """v decays by 0.999 a step: below bfloat16's spacing."""
     tx = optax.scale_by_adam(b1=0.9, b2=0.999)
@@ -206,6 +207,7 @@ def reference_losses() -> np.ndarray:
     ],
     ids=["hilo", "kahan", "stochastic"],
 )
+@pytest.mark.slow
 def test_a_small_model_trains_the_same(policy: Policy) -> None:
     found, wanted = losses(policy), reference_losses()
     assert wanted[-20:].mean() < 0.5 * wanted[0]

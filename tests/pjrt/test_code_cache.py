@@ -39,7 +39,13 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.vkcode"))
 
 
-@pytest.mark.parametrize("variable", ["VKORE_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "VKORE_CACHE_DIR",
+        pytest.param("JAX_COMPILATION_CACHE_DIR", marks=pytest.mark.slow),
+    ],
+)
 def test_second_process_compiles_nothing(variable: str, tmp_path: Path) -> None:
     (compiled, hits, same), values = _run(variable, str(tmp_path))
     assert compiled > 0

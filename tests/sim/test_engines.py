@@ -79,7 +79,13 @@ def _matmul(blocks: tuple[int, int, int], slots: int) -> Program:
     return b.build()
 
 
-@pytest.mark.parametrize("blocks", [(1, 1, 1), (5, 7, 9), (16, 16, 40), (17, 19, 13)])
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        pytest.param((1, 1, 1), marks=pytest.mark.slow),
+        *[(5, 7, 9), (16, 16, 40), (17, 19, 13)],
+    ],
+)
 @pytest.mark.parametrize("slots", [1, 2])
 def test_schedule_changes_nothing(
     engine: Engine, blocks: tuple[int, int, int], slots: int

@@ -33,6 +33,7 @@ def narrow(
     return whole, parts
 
 
+@pytest.mark.slow
 def test_a_narrow_run_goes_on_to_the_last_bit(narrow: tuple[Path, Path]) -> None:
     lines = []
     for run in narrow:
@@ -44,6 +45,7 @@ def test_a_narrow_run_goes_on_to_the_last_bit(narrow: tuple[Path, Path]) -> None
     assert all(np.isfinite(m["loss"]) and m["grad_norm"] < 100 for m in lines[0])
 
 
+@pytest.mark.slow
 def test_a_narrow_run_keeps_no_float32_array(narrow: tuple[Path, Path]) -> None:
     with Checkpoints(narrow[0]) as checkpoints:
         arrays = checkpoints.arrays()
@@ -51,6 +53,7 @@ def test_a_narrow_run_keeps_no_float32_array(narrow: tuple[Path, Path]) -> None:
     assert large == {"bfloat16"}
 
 
+@pytest.mark.slow
 def test_gradients_are_recorded_where_asked(narrow: tuple[Path, Path]) -> None:
     for run in narrow:
         found = sorted(p.name for p in (run / "gradients").iterdir())
@@ -61,6 +64,7 @@ def test_gradients_are_recorded_where_asked(narrow: tuple[Path, Path]) -> None:
         assert np.abs(sketch).max() > 0
 
 
+@pytest.mark.slow
 def test_a_run_says_what_a_comparison_asks(narrow: tuple[Path, Path]) -> None:
     facts = json.loads((narrow[0] / "run.json").read_text())
     assert facts["seed"] == 0

@@ -23,7 +23,7 @@ from vkore_jax.lowering.micro import MicroBuilder
 from vkore_jax.lowering.plan import FusedGroup
 from vkore_jax.lowering.scoped_axes import Axes, Dims, Read
 from vkore_jax.lowering.scoped_blocking import ScopePlan
-from vkore_jax.lowering.stages import TileSpec
+from vkore_jax.lowering.stages import TileSpec, assign_phases
 
 
 class ScopeBuilder:
@@ -57,22 +57,12 @@ class ScopeBuilder:
         members = self.group.members
         if k is None:
             return dict.fromkeys(members, Phase.BODY)
-        phases: dict[Node, Phase] = {}
-        needed: set[Node] = set()
-        for node in reversed(members):
-            body = node in needed or k in self.axes.iterates[node]
-            phases[node] = Phase.BODY if body else Phase.TAIL
-            if body:
-                needed.update(self._inner(node))
-        late: set[Node] = set()
-        for node in members:
-            if any(p in late for p in self._inner(node)):
-                late.add(node)
-                if phases[node] is Phase.BODY:
-                    return None
-            if k in self.axes.contracted(node):
-                late.add(node)
-        return phases
+        return assign_phases(
+            members,
+            self._inner,
+            lambda n: k in self.axes.iterates[n],
+            lambda n: k in self.axes.contracted(n),
+        )
 
     def _locked(self, k: int | None) -> set[int]:
         """Return the classes that no block may cut.

@@ -8,7 +8,7 @@ reads is complete when the stage runs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,22 +140,12 @@ class StageBuilder:
             return {
                 n: Phase.BODY if isinstance(n, Gemm) else Phase.TAIL for n in members
             }
-        phases: dict[Node, Phase] = {}
-        needed: set[Node] = set()
-        for node in reversed(members):
-            body = node in needed or self._on(self.space.placed[node], k)
-            phases[node] = Phase.BODY if body else Phase.TAIL
-            if body:
-                needed.update(self._inner(node))
-        late: set[Node] = set()
-        for node in members:
-            if any(p in late for p in self._inner(node)):
-                late.add(node)
-                if phases[node] is Phase.BODY:
-                    return None
-            if isinstance(node, Reduce) and k in self._reduced(node):
-                late.add(node)
-        return phases
+        return assign_phases(
+            members,
+            self._inner,
+            lambda n: self._on(self.space.placed[n], k),
+            lambda n: isinstance(n, Reduce) and k in self._reduced(n),
+        )
 
     def _inner(self, node: Node) -> list[Node]:
         roots = (self.views.root(v) for v in node.operands)
@@ -358,3 +348,38 @@ class StageBuilder:
         if not spans or axis not in iota_axes(node.program):
             return None
         return self.axes.index(spans[0][:2])
+
+
+def assign_phases(
+    members: Sequence[Node],
+    inner: Callable[[Node], list[Node]],
+    iterates: Callable[[Node], bool],
+    contracts: Callable[[Node], bool],
+) -> dict[Node, Phase] | None:
+    """Return the phase of each node of a group with a K axis.
+
+    Args:
+        members: nodes in order.
+        inner: members whose results a node reads.
+        iterates: whether a node runs on each K step of its own.
+        contracts: whether a node's result is complete after the last K step only.
+
+    Returns:
+        None when a node would read a partial sum too early.
+    """
+    phases: dict[Node, Phase] = {}
+    needed: set[Node] = set()
+    for node in reversed(members):
+        body = node in needed or iterates(node)
+        phases[node] = Phase.BODY if body else Phase.TAIL
+        if body:
+            needed.update(inner(node))
+    late: set[Node] = set()
+    for node in members:
+        if any(p in late for p in inner(node)):
+            late.add(node)
+            if phases[node] is Phase.BODY:
+                return None
+        if contracts(node):
+            late.add(node)
+    return phases

@@ -178,7 +178,14 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+SLOW = ("linen_decoder", "cnn", "lstm")
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+    for name in MODELS
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_train_step_matches_cpu(name: str) -> None:
     step, args = MODELS[name]()
     with jax.default_matmul_precision("highest"):

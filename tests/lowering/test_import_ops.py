@@ -202,7 +202,7 @@ INDEXING: list[Case] = [
     (
         "approx_partial",
         lambda x: lax.approx_max_k(x, 3, aggregate_to_topk=False),
-        (f32(2, 700),),
+        (f32(2, 300),),
     ),
     ("sort", lambda x: jnp.sort(x, 0), (f32(6, 3),)),
     ("sort_special", jnp.sort, (np.tile(SPECIAL, 2),)),

@@ -223,7 +223,14 @@ ALL_NARROW = [
 ]
 
 
-@pytest.mark.parametrize("policy", ALL_NARROW, ids=lambda p: p.master)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(p, marks=[pytest.mark.slow] if p == Policy() else [])
+        for p in ALL_NARROW
+    ],
+    ids=lambda p: p.master,
+)
 def test_nothing_of_parameter_size_is_float32(policy: Policy) -> None:
     params, loss = small_model()
     tx = optim.mixed_precision(adamw(), policy)

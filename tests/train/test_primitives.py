@@ -19,7 +19,9 @@ CONFIG = TrainConfig(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["accelerate", "explicit"])
+@pytest.mark.parametrize(
+    "kind", ["accelerate", pytest.param("explicit", marks=pytest.mark.slow)]
+)
 def test_losses_are_those_of_the_plain_decoder(kind: str) -> None:
     other = dataclasses.replace(CONFIG, primitives=kind)
     batch = np.random.default_rng(0).integers(0, 50, (2, 13)).astype(np.int32)

@@ -176,6 +176,26 @@ def test_users_promotion_rules_do_not_matter() -> None:
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: jnp.linalg.solve(a, a[0]),
+        jnp.linalg.eigh,
+        jax.scipy.linalg.hessenberg,
+    ],
+    ids=["solve", "eigh", "hessenberg"],
+)
+def test_inside_shard_map(function: Callable[[Any], Any]) -> None:
+    """Types that name mesh axes do not reach the loops of a factorisation."""
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.PartitionSpec("i")
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=rows, out_specs=rows)
+    a = hermitian(4, 4)
+    found, wanted = jax.jit(mapped)(a), jax.jit(function)(a)
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
 def test_gradient() -> None:
     def f(a: Any) -> Any:
         return (jnp.linalg.svd(a, compute_uv=False) ** 2).sum()

@@ -45,6 +45,8 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("jax._src.lax.linalg", "eigh_p"),
     ("jax._src.lax.linalg", "geqp3_p"),
     ("jax._src.lax.linalg", "hessenberg_p"),
+    ("jax._src.lax.linalg", "lu_p"),
+    ("jax._src.lax.linalg", "_lu_python"),
     ("jax._src.lax.linalg", "schur_p"),
     ("jax._src.lax.linalg", "svd_p"),
     ("jax._src.lax.linalg", "tridiagonal_p"),
@@ -283,14 +285,30 @@ def enable_linalg(platform: str) -> None:
         "eigh_p": eigh_rule,
         "geqp3_p": pivoted_rule,
         "hessenberg_p": linalg.hessenberg,
+        "lu_p": lax_linalg._lu_python,
         "schur_p": schur_rule,
         "svd_p": svd_rule,
         "tridiagonal_p": linalg.tridiagonal,
         "tridiagonal_solve_p": solve_rule,
     }
     for name, function in made.items():
-        rule = mlir.lower_fun(function, multiple_results=True)
+        rule = _unvarying(mlir.lower_fun(function, multiple_results=True))
         mlir.register_lowering(getattr(lax_linalg, name), rule, platform=platform)
+
+
+def _unvarying(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a rule made of JAX functions see plain arrays inside `shard_map`.
+
+    There the types of arrays name the mesh axes over which they vary.  The loops of the
+    function start from constants, which vary over none, and so would have a carry that
+    changes its type.  JAX's own rule for `lu` has the same fault.
+    """
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        plain = [jax.core.ShapedArray(a.shape, a.dtype) for a in ctx.avals_in]
+        return rule(ctx.replace(avals_in=plain), *args, **params)
+
+    return lower
 
 
 def _emit(

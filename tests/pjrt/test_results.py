@@ -1,4 +1,7 @@
-"""Results that stay packed until one is needed: threads, deletion, donation, errors."""
+"""Results of a call: threads, deletion, donation, errors.
+
+Small ones have memory of their own at once, large ones stay packed until one is needed.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,21 @@ COUNT = 120
 
 @jax.jit
 def _many(x: jax.Array) -> tuple[jax.Array, ...]:
-    return tuple(x * float(i) + 1 for i in range(COUNT))
+    return tuple((x * float(i) + 1)[: _length(i, x.size)] for i in range(COUNT))
 
 
-@pytest.fixture(scope="module")
-def x() -> jax.Array:
-    return jax.device_put(np.arange(8, dtype=np.float32), VKORE)
+@pytest.fixture(params=[8, 2000], ids=["small", "small and large"])
+def x(request: pytest.FixtureRequest) -> jax.Array:
+    return jax.device_put(np.arange(request.param, dtype=np.float32), VKORE)
 
 
-def _wanted(number: int) -> np.ndarray:
-    return np.arange(8, dtype=np.float32) * number + 1
+def _length(number: int, size: int) -> int:
+    return 8 if number % 3 == 1 else size
+
+
+def _wanted(number: int, x: jax.Array) -> np.ndarray:
+    length = _length(number, x.size)
+    return np.arange(length, dtype=np.float32) * number + 1
 
 
 def _together(*work: Callable[[], None]) -> None:
@@ -54,7 +62,7 @@ def test_threads_read_one_execution(x: jax.Array) -> None:
     def reader(outs: tuple[jax.Array, ...], first: int) -> Callable[[], None]:
         def read() -> None:
             for i in range(first, COUNT, 4):
-                np.testing.assert_array_equal(outs[i], _wanted(i))
+                np.testing.assert_array_equal(outs[i], _wanted(i, x))
 
         return read
 
@@ -76,12 +84,12 @@ def test_some_are_deleted_while_others_are_read(x: jax.Array) -> None:
             for i in range(first, COUNT, 2):
                 out = outs[i]
                 try:
-                    found = _wanted(i) if out is None else np.asarray(out)
+                    found = _wanted(i, x) if out is None else np.asarray(out)
                 except RuntimeError as error:
                     if "deleted" not in str(error):
                         raise
                 else:
-                    np.testing.assert_array_equal(found, _wanted(i))
+                    np.testing.assert_array_equal(found, _wanted(i, x))
 
         return drop, read
 
@@ -97,12 +105,12 @@ def test_memory_of_the_dead_does_not_wait_for_the_living(x: jax.Array) -> None:
 
     before = used()
     outs = jax.block_until_ready(_many(x))
-    assert used() == before + COUNT * x.nbytes
+    assert used() == before + sum(out.nbytes for out in outs)
     for out in outs[1:]:
         out.delete()
     assert used() == before + x.nbytes
     _many(x)  # an execution drains: what lost members is taken apart
-    np.testing.assert_array_equal(outs[0], _wanted(0))
+    np.testing.assert_array_equal(outs[0], _wanted(0, x))
 
 
 def test_a_packed_result_is_donated(x: jax.Array) -> None:
@@ -110,8 +118,8 @@ def test_a_packed_result_is_donated(x: jax.Array) -> None:
     outs = _many(x)
     found = add(outs[5])
     assert outs[5].is_deleted()
-    np.testing.assert_array_equal(found, _wanted(5) + 1)
-    np.testing.assert_array_equal(outs[6], _wanted(6))
+    np.testing.assert_array_equal(found, _wanted(5, x) + 1)
+    np.testing.assert_array_equal(outs[6], _wanted(6, x))
 
 
 def test_a_refused_call_takes_no_donation(x: jax.Array) -> None:
@@ -121,7 +129,7 @@ def test_a_refused_call_takes_no_donation(x: jax.Array) -> None:
         with pytest.raises(jax.errors.JaxRuntimeError, match="same buffer"):
             add(out, out).block_until_ready()
         assert not out.is_deleted()
-    np.testing.assert_array_equal(out, _wanted(3))
+    np.testing.assert_array_equal(out, _wanted(3, x))
     deleted = _many(x)[0]
     add(deleted, x)
     with pytest.raises(jax.errors.JaxRuntimeError, match="argument 1 has been deleted"):
@@ -167,12 +175,13 @@ def test_a_finalizer_reads_a_sibling(
         gc.collect()
         gc.set_threshold(threshold)
         collecting.append(lambda outs=outs: np.asarray(outs[7]))
-        np.testing.assert_array_equal(outs[3], _wanted(3))
+        np.testing.assert_array_equal(outs[3], _wanted(3, x))
         collecting.clear()
         assert gc.isenabled()
 
 
-def test_what_goes_wrong_late_is_told_everywhere() -> None:
+@pytest.mark.parametrize("size", [4, 2000])
+def test_what_goes_wrong_late_is_told_everywhere(size: int) -> None:
     """A failure while arrays are made belongs to all results and what uses them."""
     run_python(
         """
@@ -191,12 +200,12 @@ def test_what_goes_wrong_late_is_told_everywhere() -> None:
         def told(work):
             try: work(); sys.exit(3)
             except jax.errors.JaxRuntimeError as e: assert 'no arrays' in str(e), e
-        x = jnp.ones(4)
+        x = jnp.ones(SIZE)
         y, z = jax.jit(broken)(x)
         told(lambda: add(y, x).block_until_ready())
         told(lambda: np.asarray(y))
         told(lambda: np.asarray(z))
         told(lambda: add(x, z).block_until_ready())
-        assert float(x.sum()) == 4
-        """
+        assert float(x.sum()) == SIZE
+        """.replace("SIZE", str(size))
     )

@@ -28,6 +28,7 @@ from vkore_jax.pjrt.engines import host_callbacks, load_engine
 from vkore_jax.pjrt.inner import Execute, InnerClient, Launch
 from vkore_jax.pjrt.options import CompileOptions
 from vkore_jax.program import Program
+from vkore_jax.sim.fast.small import Small
 from vkore_jax.verify import verify
 
 _KIND = b"VKSIGN"
@@ -85,6 +86,11 @@ class LoadedProgram(Protocol):
     @property
     def handlers(self) -> list[Any]: ...
 
+    @property
+    def small(self) -> Small:
+        """What goes through a table rather than through `launch`."""
+        ...
+
     def serialize(self) -> bytes: ...
     def optimized_mlir(self) -> bytes: ...
     def cost_analysis(self) -> dict[str, float]: ...
@@ -100,6 +106,7 @@ class _Loaded:
     execute: Execute
     launch: Launch | None
     handlers: list[Any]
+    small: Small
 
     @property
     def name(self) -> str:
@@ -227,6 +234,7 @@ def _load(
         execute=engine.execute,
         launch=engine.launch,
         handlers=engine.handlers,
+        small=engine.small,
     )
 
 

@@ -22,6 +22,7 @@ from vkore_jax.pjrt.tiers import MovementTier, moves_only
 from vkore_jax.program import Program
 from vkore_jax.sim.fast import FastProgram
 from vkore_jax.sim.fast.load import put
+from vkore_jax.sim.fast.small import NOTHING, Small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +34,14 @@ class Engine:
         consumed: parameters whose inner arrays `execute` destroys.
         launch: the same in two steps, if the engine can.
         handlers: argument of the second step.
+        small: parameters and results that go through a table, not through `launch`.
     """
 
     execute: Execute
     consumed: tuple[int, ...]
     launch: Launch | None = None
     handlers: list[Any] = field(default_factory=list)
+    small: Small = NOTHING
 
 
 Loader = Callable[[Program, InnerClient, int, Mapping[int, Callback]], Engine]
@@ -52,20 +55,26 @@ def _fast(
 ) -> Engine:
     device = inner.devices[device_id]
 
-    def load() -> FastProgram:
+    def load(tables: bool) -> FastProgram:
         return FastProgram(
-            program.encoded, inner.client, device, callbacks, cache=inner.code
+            program.encoded,
+            inner.client,
+            device,
+            callbacks,
+            cache=inner.code,
+            tables=tables,
         )
 
     if moves_only(program):
-        tier = MovementTier(program, device, lambda: load().execute)
+        tier = MovementTier(program, device, lambda: load(False).execute)
         return Engine(execute=tier.execute, consumed=program.donated)
-    loaded = load()
+    loaded = load(True)
     return Engine(
         execute=loaded.execute,
         consumed=program.donated,
         launch=loaded.launch,
         handlers=loaded.handlers,
+        small=loaded.small,
     )
 
 

@@ -25,7 +25,8 @@ Row = tuple[int, int, tuple[int, ...], str, bytes]
 class Loaded:
     """Plain data for the bridge; it reads the attributes once, by name.
 
-    With a `launch` the bridge never calls `execute`.
+    With a `launch` the bridge never calls `execute`.  Small parameters and results go
+    through a table whose address is the first argument (`vkore_jax.sim.fast.small`).
     """
 
     program: LoadedProgram
@@ -44,6 +45,8 @@ class Loaded:
     results: tuple[Row, ...]
     donated: tuple[int, ...]
     consumed: tuple[int, ...]
+    small_params: tuple[int, ...]
+    small_results: tuple[int, ...]
 
 
 def describe(
@@ -68,6 +71,8 @@ def describe(
         results=tuple(_row(spec) for spec in program.results),
         donated=tuple(program.donated),
         consumed=tuple(program.consumed),
+        small_params=program.small.params,
+        small_results=program.small.results,
     )
 
 

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.ffi
 import numpy as np
 from jax.core import ShapedArray
 from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
 from vkore_jax import dtypes
+from vkore_jax.pjrt import _bridge
 from vkore_jax.pjrt.artifact import TOKEN_TYPE
 from vkore_jax.sim.fast.code_cache import CodeCache
 
@@ -49,6 +51,7 @@ class InnerClient:
     """
 
     def __init__(self, num_devices: int) -> None:
+        _register_functions()
         self.client: Any = xla_client.make_cpu_client(
             asynchronous=False, num_devices=num_devices
         )
@@ -152,6 +155,13 @@ def _code_folder() -> Path | None:
     if not enabled or not folder or "://" in folder:
         return None
     return Path(folder).expanduser() / "vkore-code"
+
+
+@cache
+def _register_functions() -> None:
+    """Make the functions known that move small arrays (`csrc/table.c`)."""
+    for name, function in _bridge.functions().items():
+        jax.ffi.register_ffi_target(name, function, platform="cpu")
 
 
 @cache

@@ -106,6 +106,15 @@ static PyObject *drain(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(functions_doc, "functions()\n--\n\n"
+             "Return the functions that programs of the inner client call, by name.");
+static PyObject *functions(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return vk_table_functions();
+}
+
 PyDoc_STRVAR(abi_doc, "abi()\n--\n\nReturn (major, minor, number of slots).");
 static PyObject *abi(PyObject *module, PyObject *unused)
 {
@@ -121,6 +130,7 @@ static PyMethodDef methods[] = {
     {"shut_down", shut_down, METH_NOARGS, shut_down_doc},
     {"drain", drain, METH_NOARGS, drain_doc},
     {"abi", abi, METH_NOARGS, abi_doc},
+    {"functions", functions, METH_NOARGS, functions_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -130,6 +130,14 @@ typedef struct {
     PJRT_Layouts_MemoryLayout **layouts;
 } vk_signature;
 
+/* A parameter or result that goes through a table (table.c). */
+typedef struct {
+    size_t number, bytes;
+    size_t offset; /* in the table's values */
+} vk_small;
+
+typedef struct vk_table vk_table;
+
 /* A compiled program, shared by Executable and LoadedExecutable handles. */
 typedef struct {
     atomic_int refs;
@@ -141,6 +149,10 @@ typedef struct {
     PJRT_Device *device;
     vk_signature params, results;
     bool *donated, *consumed; /* per parameter: for JAX; for the inner executable */
+    bool *small_params, *small_results;
+    vk_small *loads, *stores; /* the small ones, in order */
+    size_t num_loads, num_stores, load_bytes;
+    vk_table *tables; /* idle ones; guarded by the GIL */
     size_t result_bytes, temp_bytes, code_bytes, num_dims_total;
     int32_t *result_types;
     int64_t *result_dims;
@@ -218,6 +230,14 @@ void vk_results_leave(PJRT_Buffer *buffer);
 void vk_results_unpack(PJRT_Buffer *buffer);
 bool vk_results_waiting(void);
 void vk_results_sweep(void);
+
+/* table.c */
+PyObject *vk_table_functions(void);
+void vk_tables_free(vk_program *program);
+PJRT_Error *vk_table_take(vk_program *program, PJRT_Buffer *const *inputs, vk_table **out);
+void vk_table_give(vk_program *program, vk_table *table);
+PyObject *vk_table_address(const vk_table *table);
+PJRT_Error *vk_table_deliver(vk_table *table, PyObject *outcome, PJRT_Buffer **outputs);
 
 /* program.c */
 extern PyObject *vk_hooks;

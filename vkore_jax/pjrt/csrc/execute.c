@@ -47,13 +47,20 @@ static PJRT_Error *check_donations(const bool *donate, PJRT_Buffer *const *input
     return NULL;
 }
 
-/* Makes the list of inner arrays; NULL with a Python exception on failure.  GIL held. */
+/* Makes the list of inner arrays, the table's address first if there is one; NULL with a
+ * Python exception on failure.  GIL held. */
 static PyObject *gather(const vk_program *program, PJRT_Buffer *const *inputs,
-                        const bool *donate)
+                        const bool *donate, const vk_table *table)
 {
     size_t count = program->params.count;
-    PyObject *list = PyList_New((Py_ssize_t)count);
+    PyObject *list =
+        PyList_New((Py_ssize_t)(count - program->num_loads + (table != NULL)));
+    Py_ssize_t next = 0;
+    if (list != NULL && table != NULL)
+        PyList_SET_ITEM(list, next++, Py_NewRef(vk_table_address(table)));
     for (size_t i = 0; list != NULL && i < count; i++) {
+        if (program->small_params[i])
+            continue;
         PJRT_Buffer *buffer = inputs[i];
         /* The inner executable destroys what it consumes: give it a copy unless the
          * caller donates and no view of the bytes exists. */
@@ -69,7 +76,7 @@ static PyObject *gather(const vk_program *program, PJRT_Buffer *const *inputs,
             Py_DECREF(list);
             return NULL;
         }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, array);
+        PyList_SET_ITEM(list, next++, array);
     }
     return list;
 }
@@ -80,8 +87,27 @@ static PJRT_Buffer *make_output(const vk_program *program, const vk_spec *spec)
     return vk_buffer_new(memory, spec->type, spec->num_dims, spec->dims);
 }
 
+/* Gives the large results of a packed outcome to their buffers. */
+static PJRT_Error *deliver_packed(const vk_program *program, PyObject *outcome,
+                                  PJRT_Buffer **outputs)
+{
+    size_t count = program->results.count, large = 0;
+    if (program->num_stores == 0)
+        return vk_results_new(outcome, program->handlers, count, outputs);
+    PJRT_Buffer **members = malloc((count + 1) * sizeof *members);
+    if (members == NULL)
+        return VK_OOM();
+    for (size_t i = 0; i < count; i++)
+        if (!program->small_results[i])
+            members[large++] = outputs[i];
+    PJRT_Error *error = vk_results_new(outcome, program->handlers, large, members);
+    free(members);
+    return error;
+}
+
 /* Turns the callable's result into buffers.  GIL held. */
-static PJRT_Error *deliver(const vk_program *program, PyObject *list, PJRT_Buffer **outputs)
+static PJRT_Error *deliver(const vk_program *program, PyObject *list, vk_table *table,
+                           PJRT_Buffer **outputs)
 {
     size_t count = program->results.count;
     bool packed = program->launch != Py_None;
@@ -96,15 +122,16 @@ static PJRT_Error *deliver(const vk_program *program, PyObject *list, PJRT_Buffe
             buffer->array = Py_NewRef(PyList_GET_ITEM(list, (Py_ssize_t)i));
         outputs[i] = buffer;
     }
-    PJRT_Error *error =
-        packed ? vk_results_new(list, program->handlers, count, outputs) : NULL;
+    PJRT_Error *error = table != NULL ? vk_table_deliver(table, list, outputs) : NULL;
+    if (error == NULL && packed)
+        error = deliver_packed(program, list, outputs);
     for (size_t i = 0; error == NULL && i < count; i++)
         vk_account(outputs[i]);
     return error;
 }
 
 /* Runs it; `started` says whether the engine may have consumed arguments.  GIL held. */
-static PJRT_Error *run(const vk_program *program, PJRT_Buffer *const *inputs,
+static PJRT_Error *run(vk_program *program, PJRT_Buffer *const *inputs,
                        const bool *donate, size_t freed, PJRT_Buffer **outputs,
                        bool *started)
 {
@@ -113,9 +140,15 @@ static PJRT_Error *run(const vk_program *program, PJRT_Buffer *const *inputs,
     PJRT_Error *error = vk_check_room(program->device, needed, program->name);
     if (error != NULL)
         return error;
-    PyObject *arguments = gather(program, inputs, donate);
+    vk_table *table = NULL;
+    if (program->num_loads + program->num_stores != 0)
+        error = vk_table_take(program, inputs, &table);
+    PyObject *arguments = error == NULL ? gather(program, inputs, donate, table) : NULL;
     if (arguments == NULL) {
-        error = vk_error_from_python();
+        if (error == NULL)
+            error = vk_error_from_python();
+        if (table != NULL)
+            vk_table_give(program, table);
         /* A result that could not be taken apart, or was deleted meanwhile, says so. */
         pthread_mutex_lock(&vk_lock);
         PJRT_Error *cause = check_arguments(inputs, program->params.count);
@@ -131,10 +164,11 @@ static PJRT_Error *run(const vk_program *program, PJRT_Buffer *const *inputs,
     PyObject *results =
         PyObject_CallOneArg(packed ? program->launch : program->execute, arguments);
     Py_DECREF(arguments);
-    if (results == NULL)
-        return vk_error_from_python();
-    error = deliver(program, results, outputs);
-    Py_DECREF(results);
+    error = results != NULL ? deliver(program, results, table, outputs)
+                            : vk_error_from_python();
+    Py_XDECREF(results);
+    if (table != NULL)
+        vk_table_give(program, table);
     return error;
 }
 

@@ -60,6 +60,7 @@ void vk_program_unref(vk_program *program)
     vk_defer_decref(program->launch, 0);
     vk_defer_decref(program->handlers, 0);
     vk_defer_decref(program->token, 0);
+    vk_tables_free(program);
     free_signature(&program->params);
     free_signature(&program->results);
     for (size_t i = 0; i < program->num_costs; i++)
@@ -67,6 +68,10 @@ void vk_program_unref(vk_program *program)
     free(program->costs);
     free(program->donated);
     free(program->consumed);
+    free(program->small_params);
+    free(program->small_results);
+    free(program->loads);
+    free(program->stores);
     free(program->result_types);
     free(program->result_dims);
     free(program->result_ranks);
@@ -217,6 +222,42 @@ static int read_flags(PyObject *object, const char *name, size_t count, bool **o
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* Lists the parameters or results that are small, and where their values lie one after
+ * the other. */
+static int list_small(const vk_signature *signature, const bool *small, vk_small **list,
+                      size_t *count, size_t *bytes)
+{
+    enum { ALIGNMENT = 16 };
+    *list = calloc(signature->count + 1, sizeof **list);
+    if (*list == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *bytes = 0;
+    for (size_t i = 0; i < signature->count; i++) {
+        if (!small[i])
+            continue;
+        size_t size = signature->specs[i].bytes;
+        (*list)[(*count)++] = (vk_small){.number = i, .bytes = size, .offset = *bytes};
+        *bytes += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+    return 0;
+}
+
+static int read_small(PyObject *loaded, vk_program *program)
+{
+    size_t unused;
+    if (read_flags(loaded, "small_params", program->params.count,
+                   &program->small_params) != 0 ||
+        read_flags(loaded, "small_results", program->results.count,
+                   &program->small_results) != 0 ||
+        list_small(&program->params, program->small_params, &program->loads,
+                   &program->num_loads, &program->load_bytes) != 0)
+        return -1;
+    return list_small(&program->results, program->small_results, &program->stores,
+                      &program->num_stores, &unused);
+}
+
 static int summarize_results(vk_program *program)
 {
     vk_signature *results = &program->results;
@@ -265,7 +306,7 @@ static vk_program *read_program(PyObject *loaded, PJRT_Client *client)
         read_signature(loaded, "results", &program->results) == 0 &&
         read_flags(loaded, "donated", program->params.count, &program->donated) == 0 &&
         read_flags(loaded, "consumed", program->params.count, &program->consumed) == 0 &&
-        summarize_results(program) == 0 &&
+        read_small(loaded, program) == 0 && summarize_results(program) == 0 &&
         (program->token = PyObject_GetAttrString(loaded, "token")) != NULL &&
         (program->launch = PyObject_GetAttrString(loaded, "launch")) != NULL &&
         (program->handlers = PyObject_GetAttrString(loaded, "handlers")) != NULL)

@@ -16,9 +16,11 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import stablehlo
 
 from vkore_jax import dtypes, program
+from vkore_jax.cost import dynamic_bodies
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HostCallbackError, InternalError, InvalidArgument
 from vkore_jax.sim.fast.code_cache import CodeCache
+from vkore_jax.sim.fast.small import NOTHING, Small, small_arrays
 from vkore_jax.sim.fast.translate import Translation, translate_program
 from vkore_jax.sim.ledger import ledger
 
@@ -50,6 +52,9 @@ class FastProgram:
         launch: `execute` without its last step, None when that is not all there is to
             it: what it returns makes the arrays by `consume_with_handlers(handlers)`.
         handlers: what wraps the results.
+        small: parameters and results that `launch` neither takes nor returns.  Where
+            there are any, its first argument is a scalar with a table's address, and
+            there is no `execute`.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class FastProgram:
         callbacks: Mapping[int, Callback] | None = None,
         exact: bool = False,
         cache: CodeCache | None = None,
+        tables: bool = False,
     ) -> None:
         """Translate, compile and load.
 
@@ -70,13 +76,16 @@ class FastProgram:
             callbacks: the user's functions by callback id.
             exact: keep every rounding of a * b + c (slow; for differential tests).
             cache: where code of the client may come from.
+            tables: let small arrays go through a table where `launch` allows it.
 
         Raises:
             InvalidProgram: the bytes are damaged or inconsistent.
             InvalidArgument: a HOST command names a callback that is not there.
         """
         self.program = program.decode(data)
-        translation = translate_program(self.program)
+        plain = not callbacks and not dynamic_bodies(self.program.block)
+        self.small = small_arrays(self.program) if tables and plain else NOTHING
+        translation = translate_program(self.program, self.small)
         self._failure: list[BaseException] = []
         host = _connect(translation, self.program, callbacks or {}, self._failure)
         overrides = _OPTIONS + _EXACT if exact else _OPTIONS
@@ -87,10 +96,9 @@ class FastProgram:
         self._counters = translation.counters
         self._donated = frozenset(self.program.donated)
         self._run = self.executable.execute_sharded
-        self.handlers = _handlers(self.program, self._counters, device)
+        self.handlers = _handlers(self.program, self.small, self._counters, device)
         self._can_fail = bool(host)
         self.device = device
-        plain = not self._counters and not self._can_fail
         self.launch = self._launcher() if plain else None
 
     def _launcher(self) -> Callable[[list[Array]], Any]:
@@ -202,9 +210,15 @@ def _context() -> ir.Context:
     return context
 
 
-def _handlers(decoded: program.Program, counters: int, device: Any) -> list[Any]:
-    """Return the objects, written in C++, that wrap each result."""
-    types = [(spec.dtype, spec.shape) for spec in decoded.results]
+def _handlers(
+    decoded: program.Program, small: Small, counters: int, device: Any
+) -> list[Any]:
+    """Return the objects, written in C++, that wrap each result of the module."""
+    types = [
+        (spec.dtype, spec.shape)
+        for number, spec in enumerate(decoded.results)
+        if number not in small.results
+    ]
     types += [(dtypes.I64, ())] * counters
     sharding = _sharding(device)
     return [

@@ -14,6 +14,7 @@ from vkore_jax.isa.rules import Rules
 from vkore_jax.program import Program
 from vkore_jax.sim.fast import control, core, groups
 from vkore_jax.sim.fast.emitter import Val, tensor_type
+from vkore_jax.sim.fast.small import NOTHING, Small
 from vkore_jax.sim.fast.state import HostCall, State
 
 CommandRule = Callable[[State, Any], None]
@@ -88,18 +89,25 @@ RULES.update(
 RULES.complete()
 
 
-def translate_program(program: Program) -> Translation:
+def translate_program(program: Program, small: Small = NOTHING) -> Translation:
     """Translate a decoded program.
+
+    Args:
+        program: the program.
+        small: parameters and results that are neither arguments nor results of the
+            module, whose first argument is then a table's address.
 
     Raises:
         InvalidProgram: the program reads what it never writes, or types do not fit.
     """
     s = State(program)
-    arguments: list[str] = []
-    aliases = _aliases(program)
+    arguments = small.argument
+    aliases = _aliases(program, small)
     for number, spec in enumerate(program.params):
-        name = f"%arg{number}"
+        name = small.name(number)
         s.bind(spec.view, Val(name, spec.dtype, spec.shape, spec.shape, 0))
+        if number in small.params:
+            continue
         attribute = ""
         if number in aliases:
             attribute = f" {{tf.aliasing_output = {aliases[number]} : i32}}"
@@ -111,12 +119,12 @@ def translate_program(program: Program) -> Translation:
     counters = dynamic_bodies(program.block)
     s.e.owner = INSTRUMENT
     vals += [s.thread(number) for number in range(counters)]
-    types = ", ".join(v.type for v in vals)
     lines = s.e.scopes[0].lines
-    lines.append(
-        f"return {', '.join(v.name for v in vals)} : {types}" if vals else "return"
-    )
-    body = "\n".join(lines)
+    stores = small.store([v.name for v in vals], [v.type for v in vals])
+    vals = [v for number, v in enumerate(vals) if number not in small.results]
+    types = ", ".join(v.type for v in vals)
+    last = f"return {', '.join(v.name for v in vals)} : {types}" if vals else "return"
+    body = "\n".join([*small.load(program), *lines, *stores, last])
     text = (
         f"module @{_identifier(program.name)} {{\n"
         f"func.func public @main({', '.join(arguments)}) -> ({types}) {{\n"
@@ -151,14 +159,19 @@ def _results(s: State) -> tuple[list[Val], int]:
     return vals, strays
 
 
-def _aliases(program: Program) -> dict[int, int]:
-    """Pair donated parameters with results of the same type, each in order."""
+def _aliases(program: Program, small: Small) -> dict[int, int]:
+    """Pair donated parameters with results of the same type, each in order.
+
+    Returns:
+        Number of the module's result by number of the parameter.
+    """
     free: dict[Any, list[int]] = {}
-    for number, spec in enumerate(program.results):
+    results = [x for n, x in enumerate(program.results) if n not in small.results]
+    for number, spec in enumerate(results):
         key = (spec.dtype.short, spec.shape, spec.memory_kind)
         free.setdefault(key, []).append(number)
     pairs: dict[int, int] = {}
-    for number in sorted(program.donated):
+    for number in sorted(set(program.donated).difference(small.params)):
         spec = program.params[number]
         waiting = free.get((spec.dtype.short, spec.shape, spec.memory_kind))
         if waiting:

@@ -1,0 +1,141 @@
+"""Small arrays go through a table: every type, every origin, many threads."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vkore_jax import dtypes
+from vkore_jax.program import TensorSpec
+from vkore_jax.sim.fast.small import MAX_BYTES, is_small
+
+VKORE = jax.devices("vkore")[0]
+TYPES = [d for d in dtypes.ALL if d.bits >= 8 or d.kind == "b"]
+LARGE = np.arange(3000, dtype=np.float32)
+
+
+def values(dtype: Any, count: int) -> np.ndarray:
+    return (np.arange(count) % 2).astype(dtype)
+
+
+def put(x: Any) -> jax.Array:
+    return jax.device_put(x, VKORE)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "kind", "small"),
+    [
+        (dtypes.F32, (), "", True),
+        (dtypes.F32, (MAX_BYTES // 4,), "device", True),
+        (dtypes.F32, (MAX_BYTES // 4 + 1,), "", False),
+        (dtypes.F32, (3, 0), "", False),
+        (dtypes.BOOL, (7,), "", True),
+        (dtypes.by_numpy(np.dtype(jnp.int4)), (8,), "", False),
+        (dtypes.F32, (3,), "pinned_host", False),
+    ],
+)
+def test_what_is_small(dtype: Any, shape: Any, kind: str, small: bool) -> None:
+    assert is_small(TensorSpec(0, dtype, shape, kind)) == small
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_every_type(dtype: Any) -> None:
+    """Moved with what is large, among results of both kinds."""
+    with jax.enable_x64(True):
+        a, b = values(dtype.numpy, 6).reshape(2, 3), values(dtype.numpy, 40_000)
+
+        @jax.jit
+        def f(x: Any, y: Any) -> Any:
+            return jnp.concatenate([x, x]), y[::-1], y[:5], x.T, y.reshape(2, -1)
+
+        found = f(put(a), put(b))
+        wanted = np.concatenate([a, a]), b[::-1], b[:5], a.T, b.reshape(2, -1)
+        for x, w in zip(found, wanted, strict=True):
+            assert x.dtype == w.dtype
+            np.testing.assert_array_equal(
+                np.asarray(x).view(np.uint8), np.ascontiguousarray(w).view(np.uint8)
+            )
+
+
+@jax.jit
+def both(x: Any, y: Any) -> Any:
+    return x + 1, y + x[0], x * 2
+
+
+def test_every_origin() -> None:
+    """From the host, from a program with and without a table, from a large array."""
+    host = put(np.float32([1, 2, 3]))
+    one = jax.jit(lambda x: x[:3] + 1)(put(LARGE))
+    two, large, _ = both(host, put(LARGE))
+    for small in (host, one, two, large[:3], jnp.zeros(3, device=VKORE)):
+        x = np.asarray(small)
+        for _ in range(2):
+            found = both(small, large)
+            for a, w in zip(found, (x + 1, np.asarray(large) + x[0], x * 2)):
+                np.testing.assert_array_equal(a, w)
+
+
+def test_donation_and_deletion() -> None:
+    f = jax.jit(lambda x, y: (y.sum(), x + 1, y + x[0]), donate_argnums=(0, 1))
+    x, y = put(np.float32([1, 2])), put(LARGE)
+    for step in range(4):
+        old = x, y
+        _, x, y = f(x, y)
+        assert all(a.is_deleted() for a in old)
+        np.testing.assert_array_equal(x, np.float32([2, 3]) + step)
+    np.testing.assert_array_equal(y, LARGE + 1 + 2 + 3 + 4)
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        jax.block_until_ready(f(x, y))
+    assert not y.is_deleted()
+
+
+def test_views_outlive_the_array() -> None:
+    out = both(put(np.float32([5, 6])), put(LARGE))[0]
+    view = np.asarray(out)
+    out.delete()
+    both(put(np.float32([7, 8])), put(LARGE))
+    np.testing.assert_array_equal(view, [6, 7])
+
+
+def test_threads_have_tables_of_their_own() -> None:
+    """Each call sees its own arguments: a chain of matrix products takes a while."""
+
+    @jax.jit
+    def f(x: Any, y: Any) -> Any:
+        for _ in range(6):
+            y = y @ y / 64
+        return x * 2, y.sum() + x[0], x + 1
+
+    y = put(np.ones((64, 64), np.float32))
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        for i in range(40):
+            x = np.float32([number * 1000 + i, i])
+            a, b, c = f(put(x), y)
+            if not (
+                np.array_equal(a, x * 2)
+                and np.array_equal(c, x + 1)
+                and float(b) == 64 * 64 + x[0]
+            ):
+                wrong.append((number, i, a, b, c))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_many_programs_come_and_go() -> None:
+    for i in range(20):
+        f = jax.jit(lambda x, i=i: (x + i, x * i))
+        np.testing.assert_array_equal(f(put(np.float32([1, 2])))[0], [1 + i, 2 + i])
+        f.clear_cache()

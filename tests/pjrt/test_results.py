@@ -132,7 +132,7 @@ def test_a_refused_call_takes_no_donation(x: jax.Array) -> None:
     np.testing.assert_array_equal(out, _wanted(3, x))
     deleted = _many(x)[0]
     add(deleted, x)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="argument 1 has been deleted"):
+    with pytest.raises(RuntimeError, match=r"(argument 1|Array) has been deleted"):
         add(out, deleted).block_until_ready()
     assert not out.is_deleted()
 

@@ -198,6 +198,22 @@ def test_out_of_memory_says_how_much() -> None:
     )
 
 
+def test_a_chip_with_more_memory_than_its_host() -> None:
+    """Linux would grant it and kill the process once it is written to."""
+    run_python(
+        """
+        x = jnp.ones(8)
+        tile = jax.jit(lambda a: jnp.tile(a, (1 << 37, 1)))
+        try: tile(x).block_until_ready(); sys.exit(3)
+        except jax.errors.JaxRuntimeError as e: text = str(e)
+        assert 'RESOURCE_EXHAUSTED' in text and str(1 << 42) in text, text
+        assert 'host has only' in text and 'NUM_DEVICES' in text, text
+        assert float(x.sum()) == 8
+        """,
+        VKORE_DRAM_BYTES=str(1 << 43),
+    )
+
+
 def test_errors_poison_what_depends_on_them() -> None:
     def fail(_: object) -> object:
         raise ValueError("from the callback")

@@ -202,9 +202,11 @@ PyObject *vk_block_exporter(vk_block *block);
 /* device.c */
 extern const char *const vk_memory_kinds[VK_NUM_KINDS];
 int vk_kind_index(const char *kind);
+
+/* memory.c */
 void vk_account(PJRT_Buffer *buffer);
 void vk_unaccount(PJRT_Buffer *buffer);
-PJRT_Error *vk_check_room(PJRT_Device *device, size_t bytes, const char *what);
+PJRT_Error *vk_check_room(const PJRT_Device *device, size_t bytes, const char *what);
 
 /* buffer.c */
 typedef struct {

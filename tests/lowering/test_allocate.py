@@ -107,3 +107,5 @@ def test_dram_that_is_too_small_is_reported_with_the_excess() -> None:
     for part in ("20,480 bytes", "16,384", "4,096 too many", "jax.checkpoint"):
         assert part in str(e.value)
     compile_module(m, dataclasses.replace(VK1, dram_bytes=need), Options())
+    given = dataclasses.replace(m, donated=(0,))
+    compile_module(given, small, Options())

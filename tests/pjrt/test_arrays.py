@@ -178,6 +178,7 @@ def test_out_of_memory_says_how_much() -> None:
         """
         limit = 1 << 20
         x = jax.device_put(np.zeros(1 << 17, np.float32))  # half of it
+        y = jax.device_put(np.zeros(1 << 15, np.float32))
         def refused(f):
             try: f().block_until_ready()
             except jax.errors.JaxRuntimeError as e:
@@ -188,8 +189,12 @@ def test_out_of_memory_says_how_much() -> None:
                 assert 'donate' in text and 'VKORE_DRAM_BYTES' in text, text
             else: raise AssertionError('fitted')
         refused(lambda: jax.device_put(np.zeros(1 << 18, np.float32)))
-        refused(lambda: jax.jit(lambda a: jnp.concatenate([a, a]))(x))
-        refused(lambda: jax.jit(lambda a: jnp.concatenate([a, a]))(x) + 1)
+        half = jax.jit(lambda a: jnp.tile(a, 4))  # fits, were it not for x
+        refused(lambda: half(y))
+        refused(lambda: jax.jit(lambda a: a[:3])(half(y)))
+        try: jax.jit(lambda a: jnp.tile(a, 2)).lower(x).compile()
+        except jax.errors.JaxRuntimeError as e: assert '1,048,576: ' in str(e), e
+        else: raise AssertionError('compiled')
         step = jax.jit(lambda a: a + 1, donate_argnums=0)
         for _ in range(5): x = step(x)
         assert float(x[0]) == 5

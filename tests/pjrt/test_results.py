@@ -140,13 +140,13 @@ def test_a_refused_call_takes_no_donation(x: jax.Array) -> None:
 def test_a_call_without_room_takes_no_donation() -> None:
     run_python(
         """
-        x = jnp.ones((256, 1024))
+        x, live = jnp.ones((256, 1024)), jnp.ones((512, 1024))
         f = jax.jit(lambda a: (a + 1, jnp.tile(a, (8, 1))), donate_argnums=0)
         try: jax.block_until_ready(f(x)); sys.exit(3)
         except jax.errors.JaxRuntimeError as e: assert 'RESOURCE_EXHAUSTED' in str(e)
         assert not x.is_deleted() and float(x[3, 4]) == 1
         """,
-        VKORE_DRAM_BYTES=str(6 << 20),
+        VKORE_DRAM_BYTES=str(10 << 20),
     )
 
 

@@ -84,18 +84,31 @@ class _Allocator:
         results = at
         self._block(graph)
         self._arena()
-        total = arguments + results + len(self.out.constants) + self.out.arena_bytes
-        if total > self.chip.dram_bytes:
-            raise ResourceExhausted(
-                f"{self.module.name}: needs {total:,} bytes of DRAM (arguments "
-                f"{arguments:,}, results {results:,}, constants "
-                f"{len(self.out.constants):,}, intermediates "
-                f"{self.out.arena_bytes:,}); chip {self.chip.name!r} has "
-                f"{self.chip.dram_bytes:,}: {total - self.chip.dram_bytes:,} too many; "
-                f"the largest are {_largest(graph)}; use a smaller batch or model, or "
-                "rematerialisation (jax.checkpoint)"
-            )
+        self._check_room(arguments, results)
         return self.out
+
+    def _check_room(self, arguments: int, results: int) -> None:
+        """Refuse what would not fit if nothing else were on the chip.
+
+        Raises:
+            ResourceExhausted: with the excess, the largest arrays, and what to do.
+        """
+        graph, chip, arena = self.module.graph, self.chip, self.out.arena_bytes
+        constants = len(self.out.constants)
+        donated = sum(graph.params[n].nbytes for n in set(self.module.donated))
+        total = arguments + constants + max(0, results + arena - donated)
+        if total <= chip.dram_bytes:
+            return
+        raise ResourceExhausted(
+            f"{self.module.name}: needs {total:,} bytes of DRAM (arguments "
+            f"{arguments:,}, of these {donated:,} donated, results {results:,}, "
+            f"constants {constants:,}, intermediates {arena:,}); chip {chip.name!r} "
+            f"has {chip.dram_bytes:,}: {total - chip.dram_bytes:,} too many; the "
+            f"largest are {_largest(graph)}; use a smaller batch or model, or "
+            "rematerialisation (jax.checkpoint), donate arguments that are not needed "
+            "any more (jax.jit(..., donate_argnums=...)), or choose a larger chip "
+            "(VKORE_CHIP, VKORE_DRAM_BYTES)"
+        )
 
     def _buffer(self, value: Value, segment: Segment, offset: int) -> None:
         self.out.ids[value] = len(self.out.buffers)

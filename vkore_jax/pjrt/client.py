@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import traceback
@@ -63,9 +64,8 @@ def configure(options: Mapping[str, Any]) -> ClientConfig:
     """Read client options, then the environment, then defaults.
 
     `VKORE_CHIP` names the profile (or its file), `VKORE_NUM_DEVICES` sets the number of
-    chips,
-    `VKORE_DRAM_BYTES` overrides the profile's memory.  The client options `chip`,
-    `num_devices` and `dram_bytes` win over them.
+    chips, `VKORE_DRAM_BYTES` overrides the profile's memory.  The client options
+    `chip`, `num_devices` and `dram_bytes` win over them.
 
     Raises:
         InvalidArgument: an unknown chip, a bad profile, or a number that is not a
@@ -95,7 +95,7 @@ def configure(options: Mapping[str, Any]) -> ClientConfig:
     plain = "" if backend.kernels_wanted() else ", without kernels"
     version = f"vkore_jax {_version()} (chip {label}{plain})"
     return ClientConfig(
-        chip=chip,
+        chip=dataclasses.replace(chip, dram_bytes=dram),
         num_devices=devices,
         dram_bytes=dram,
         platform_version=version,

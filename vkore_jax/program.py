@@ -113,6 +113,16 @@ class Program:
         return self.encoded[16:_HEADER].hex()
 
 
+def dram_bytes(
+    *, arguments: int, results: int, constants: int, arena: int, donated: int
+) -> int:
+    """Return the DRAM that a call needs when nothing else is on the chip.
+
+    All in bytes.  Donated arguments make room for results and intermediates.
+    """
+    return arguments + constants + max(0, results + arena - donated)
+
+
 def decode(data: bytes) -> Program:
     """Decode a program.
 

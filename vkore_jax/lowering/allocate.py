@@ -19,7 +19,7 @@ from vkore_jax.errors import ResourceExhausted
 from vkore_jax.isa import Segment
 from vkore_jax.lowering.access import Views
 from vkore_jax.lowering.ir import Case, Const, Graph, Module, Move, Node, Value, While
-from vkore_jax.program import Buffer
+from vkore_jax.program import Buffer, dram_bytes
 
 
 @dataclass
@@ -96,7 +96,13 @@ class _Allocator:
         graph, chip, arena = self.module.graph, self.chip, self.out.arena_bytes
         constants = len(self.out.constants)
         donated = sum(graph.params[n].nbytes for n in set(self.module.donated))
-        total = arguments + constants + max(0, results + arena - donated)
+        total = dram_bytes(
+            arguments=arguments,
+            results=results,
+            constants=constants,
+            arena=arena,
+            donated=donated,
+        )
         if total <= chip.dram_bytes:
             return
         raise ResourceExhausted(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vkore_jax.chips import Chip
 from vkore_jax.errors import InvalidProgram, ResourceExhausted
 from vkore_jax.isa import Segment
-from vkore_jax.program import Program, TensorSpec
+from vkore_jax.program import Program, TensorSpec, dram_bytes
 from vkore_jax.verify.checks import Context
 from vkore_jax.verify.group import slot_bytes
 from vkore_jax.verify.hazards import Walk
@@ -41,7 +41,7 @@ def _check_memory(program: Program, chip: Chip) -> None:
         )
     limits = {Segment.ARENA: program.arena_bytes}
     limits[Segment.CONSTANT] = len(program.constants)
-    total = program.arena_bytes + len(program.constants)
+    outside = dict.fromkeys((Segment.ARGUMENT, Segment.RESULT), 0)
     align = chip.dram_align_bytes
     for i, b in enumerate(program.buffers):
         if b.offset % align:
@@ -50,12 +50,23 @@ def _check_memory(program: Program, chip: Chip) -> None:
             )
         limit = limits.get(b.segment)
         if limit is None:
-            total += b.nbytes
+            outside[b.segment] += b.nbytes
         elif b.offset + b.nbytes > limit:
             raise InvalidProgram(
                 f"buffer {i} ends at byte {b.offset + b.nbytes} of segment "
                 f"{b.segment.name}, which has {limit}"
             )
+    total = dram_bytes(
+        arguments=outside[Segment.ARGUMENT],
+        results=outside[Segment.RESULT],
+        constants=len(program.constants),
+        arena=program.arena_bytes,
+        donated=sum(
+            spec.view.nbytes
+            for number, spec in enumerate(program.params)
+            if number in program.donated
+        ),
+    )
     if total > chip.dram_bytes:
         raise ResourceExhausted(
             f"program {program.name!r} needs {total} bytes of DRAM (arguments, "

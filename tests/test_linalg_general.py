@@ -48,7 +48,7 @@ MATRICES: dict[str, Any] = {
 }
 
 
-FAST = ("1", "real", "complex", "cycle", "none")
+FAST = ("1", "real", "complex", "none")
 CASES = [
     pytest.param(a, id=name, marks=[] if name in FAST else [pytest.mark.slow])
     for name, a in MATRICES.items()

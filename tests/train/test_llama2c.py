@@ -44,6 +44,7 @@ def test_logits_equal_the_original_program(loaded: tuple, reference: dict) -> No
     assert np.array_equal(logits.argmax(-1)[:-1], reference["tokens"][1:])
 
 
+@pytest.mark.slow
 @needs_data
 def test_greedy_text_equals_the_original_program(
     capsys: pytest.CaptureFixture[str],

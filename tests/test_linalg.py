@@ -207,7 +207,7 @@ def test_gradient() -> None:
 def test_cholesky_of_a_matrix_that_is_not_positive_definite_is_nan() -> None:
     singular, negative = [[1.0, 2.0], [2.0, 4.0]], [[-1.0, 0.0], [0.0, 1.0]]
     fine = [[2.0, 1.0], [1.0, 3.0]]
-    found = np.asarray(jax.lax.linalg.cholesky(np.float32([singular, fine, negative])))
+    found = np.asarray(jax.lax.linalg.cholesky(jnp.array([singular, fine, negative])))
     lower = np.tril_indices(2)
     assert np.isnan(found[0][lower]).all()
     assert np.isnan(found[2][lower]).all()

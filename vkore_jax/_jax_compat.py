@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 from jaxlib.version import __version__ as _JAXLIB_VERSION
 

@@ -158,7 +158,9 @@ def different(want: np.ndarray, have: np.ndarray, limit: float) -> str | None:
     if want.dtype.kind == "c":
         parts = [
             different(w, h, limit)
-            for w, h in ((want.real, have.real), (want.imag, have.imag))
+            for w, h in zip(
+                (np.real(want), np.imag(want)), (np.real(have), np.imag(have))
+            )
         ]
         return next((p for p in parts if p), None)
     if want.dtype.name not in INEXACT and "float" not in want.dtype.name:

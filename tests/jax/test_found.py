@@ -56,10 +56,11 @@ FOUND: list[Callable[..., Any]] = [
 @pytest.mark.parametrize("f", FOUND, ids=lambda f: f.__name__)
 def test_found(f: Callable[..., Any]) -> None:
     """Both engines agree with the CPU, its fusion off: see `harness.UNFUSED`."""
-    want = jax.tree.leaves(harness.on_cpu(f, [X, AT], harness.UNFUSED))
+    inputs = [np.asarray(X), np.asarray(AT)]
+    want = jax.tree.leaves(harness.on_cpu(f, inputs, harness.UNFUSED))
     on_chip = jax.jit(f)(*(jax.device_put(v, harness.VKORE) for v in (X, AT)))
     program = lowering.compile(artifact(f, X, AT, keep_unused=True), TINY)
-    for have in (jax.tree.leaves(on_chip), golden.run(program.encoded, [X, AT])):
+    for have in (jax.tree.leaves(on_chip), golden.run(program.encoded, inputs)):
         for h, w in zip(have, want, strict=True):
             np.testing.assert_array_equal(np.asarray(h), w)
 

@@ -50,7 +50,7 @@ def tolerance(micro: str, t: DType) -> Tolerance:
 def on_the_cut(cell: Cell, want: np.ndarray) -> np.ndarray:
     """Return also where the sign of a zero decides between pi and -pi."""
     with np.errstate(all="ignore"):
-        cut = np.abs(np.abs(want.real) - np.pi) < 1e-3
+        cut = np.abs(np.abs(np.real(want)) - np.pi) < 1e-3
     return cut | not_finite(cell, want)
 
 

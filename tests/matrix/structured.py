@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -202,8 +203,9 @@ def _raw_qr(t: DType) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     import scipy.linalg
 
     a = positive(t)[0]
-    (packed, taus), _ = scipy.linalg.qr(a, mode="raw")
-    full, _ = scipy.linalg.qr(a)
+    raw: Any = scipy.linalg.qr(a, mode="raw")
+    plain: Any = scipy.linalg.qr(a)
+    packed, taus, full = *raw[0], plain[0]
     return (
         np.ascontiguousarray(packed, t.numpy),
         taus.astype(t.numpy),

@@ -16,6 +16,12 @@ from vkore_jax.sim.fast.small import MAX_BYTES, is_small
 
 VKORE = jax.devices("vkore")[0]
 TYPES = [d for d in dtypes.ALL if d.bits >= 8 or d.kind == "b"]
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
 LARGE = np.arange(3000, dtype=np.float32)
 
 
@@ -69,7 +75,7 @@ def both(x: Any, y: Any) -> Any:
 
 def test_every_origin() -> None:
     """From the host, from a program with and without a table, from a large array."""
-    host = put(np.float32([1, 2, 3]))
+    host = put(f32(1, 2, 3))
     one = jax.jit(lambda x: x[:3] + 1)(put(LARGE))
     two, large, _ = both(host, put(LARGE))
     for small in (host, one, two, large[:3], jnp.zeros(3, device=VKORE)):
@@ -82,12 +88,12 @@ def test_every_origin() -> None:
 
 def test_donation_and_deletion() -> None:
     f = jax.jit(lambda x, y: (y.sum(), x + 1, y + x[0]), donate_argnums=(0, 1))
-    x, y = put(np.float32([1, 2])), put(LARGE)
+    x, y = put(f32(1, 2)), put(LARGE)
     for step in range(4):
         old = x, y
         _, x, y = f(x, y)
         assert all(a.is_deleted() for a in old)
-        np.testing.assert_array_equal(x, np.float32([2, 3]) + step)
+        np.testing.assert_array_equal(x, f32(2, 3) + step)
     np.testing.assert_array_equal(y, LARGE + 1 + 2 + 3 + 4)
     x.delete()
     with pytest.raises(RuntimeError, match="deleted"):
@@ -96,10 +102,10 @@ def test_donation_and_deletion() -> None:
 
 
 def test_views_outlive_the_array() -> None:
-    out = both(put(np.float32([5, 6])), put(LARGE))[0]
+    out = both(put(f32(5, 6)), put(LARGE))[0]
     view = np.asarray(out)
     out.delete()
-    both(put(np.float32([7, 8])), put(LARGE))
+    both(put(f32(7, 8)), put(LARGE))
     np.testing.assert_array_equal(view, [6, 7])
 
 
@@ -117,7 +123,7 @@ def test_threads_have_tables_of_their_own() -> None:
 
     def work(number: int) -> None:
         for i in range(40):
-            x = np.float32([number * 1000 + i, i])
+            x = f32(number * 1000 + i, i)
             a, b, c = f(put(x), y)
             if not (
                 np.array_equal(a, x * 2)
@@ -137,5 +143,4 @@ def test_threads_have_tables_of_their_own() -> None:
 def test_many_programs_come_and_go() -> None:
     for i in range(20):
         f = jax.jit(lambda x, i=i: (x + i, x * i))
-        np.testing.assert_array_equal(f(put(np.float32([1, 2])))[0], [1 + i, 2 + i])
-        f.clear_cache()
+        np.testing.assert_array_equal(f(put(f32(1, 2)))[0], [1 + i, 2 + i])

@@ -82,6 +82,7 @@ class StageBuilder:
     """Lays the members of one group out as stages."""
 
     def __init__(self, group: FusedGroup, views: Views) -> None:
+        assert group.space is not None
         self.group, self.views = group, views
         self.space = group.space
         self.gemms = [n for n in group.members if isinstance(n, Gemm)]

@@ -41,7 +41,7 @@ def _check_memory(program: Program, chip: Chip) -> None:
         )
     limits = {Segment.ARENA: program.arena_bytes}
     limits[Segment.CONSTANT] = len(program.constants)
-    outside = dict.fromkeys((Segment.ARGUMENT, Segment.RESULT), 0)
+    outside: dict[Segment, int] = dict.fromkeys(Segment, 0)
     align = chip.dram_align_bytes
     for i, b in enumerate(program.buffers):
         if b.offset % align:

@@ -118,7 +118,8 @@ def dram_bytes(
 ) -> int:
     """Return the DRAM that a call needs when nothing else is on the chip.
 
-    All in bytes.  Donated arguments make room for results and intermediates.
+    All in bytes.  Donated arguments make room for results and intermediates.  When it
+    is called, what is alive on the chip counts instead (`pjrt/csrc/execute.c`).
     """
     return arguments + constants + max(0, results + arena - donated)
 

@@ -5,6 +5,7 @@ Small ones have memory of their own at once, large ones stay packed until one is
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 from collections.abc import Callable, Iterator
@@ -148,6 +149,35 @@ def test_a_call_without_room_takes_no_donation() -> None:
         """,
         VKORE_DRAM_BYTES=str(10 << 20),
     )
+
+
+def test_what_a_running_call_consumes_is_gone() -> None:
+    """Another thread gets an error, not what the engine makes of the bytes."""
+    started, leave = threading.Event(), threading.Event()
+
+    def wait() -> np.ndarray:
+        started.set()
+        leave.wait(60)
+        return np.float32(1)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def consume(a: Any) -> Any:
+        return a + jax.pure_callback(wait, jax.ShapeDtypeStruct((), np.float32))
+
+    plus = jax.jit(lambda a: a + 1)
+    x = plus(jax.device_put(np.zeros(4, np.float32), VKORE))
+    np.asarray(x)
+    found: list[jax.Array] = []
+    thread = threading.Thread(target=lambda: found.append(consume(x)))
+    thread.start()
+    assert started.wait(60)
+    try:
+        with pytest.raises(RuntimeError, match="deleted"):
+            plus(x).block_until_ready()
+    finally:
+        leave.set()
+        thread.join()
+    np.testing.assert_array_equal(found[0], np.full(4, 2))
 
 
 @pytest.fixture

@@ -70,7 +70,8 @@ def _check_memory(program: Program, chip: Chip) -> None:
     if total > chip.dram_bytes:
         raise ResourceExhausted(
             f"program {program.name!r} needs {total} bytes of DRAM (arguments, "
-            f"results, constants, arena), chip {chip.name!r} has {chip.dram_bytes}"
+            f"results, constants, arena, but what is donated), chip {chip.name!r} has "
+            f"{chip.dram_bytes}"
         )
 
 

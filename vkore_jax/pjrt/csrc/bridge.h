@@ -78,7 +78,7 @@ typedef struct vk_block {
     unsigned char *data;
 } vk_block;
 
-/* What one execution returned, before anybody asked for it: inner arrays are made of all
+/* What one execution returned (but its small results), before anybody asked for it: inner arrays are made of all
  * of it at once, when the first is needed (results.c).  Guarded by vk_lock. */
 typedef struct vk_results {
     PyObject *outcome;  /* NULL once the arrays are being made */
@@ -90,8 +90,8 @@ typedef struct vk_results {
     PJRT_Buffer *members[];
 } vk_results;
 
-/* A device buffer.  Its bytes are in `block` (came from the host or from a copy), in
- * `array` (an array of the inner client), in both when the array aliases the block, or
+/* A device buffer.  Its bytes are in `block` (came from the host or from a copy, or
+ * are a small result), in `array` (an array of the inner client), in both when the array aliases the block, or
  * in `results`.  Structs come from a pool and go back to it. */
 struct PJRT_Buffer {
     PJRT_Device *device;
@@ -142,7 +142,8 @@ typedef struct vk_table vk_table;
 typedef struct {
     atomic_int refs;
     PyObject *program; /* the Python object that lazy queries go to */
-    PyObject *execute; /* callable: list of inner arrays -> list of inner arrays */
+    PyObject *execute; /* callable: list of inner arrays -> list of inner arrays; with
+                        * small ones the list is a table's address and the large ones */
     PyObject *launch;  /* the same -> what has consume_with_handlers; or None */
     PyObject *handlers;
     PyObject *token;   /* inner array that stands for any token argument, or None */
@@ -206,7 +207,8 @@ int vk_kind_index(const char *kind);
 /* memory.c */
 void vk_account(PJRT_Buffer *buffer);
 void vk_unaccount(PJRT_Buffer *buffer);
-PJRT_Error *vk_check_room(const PJRT_Device *device, size_t bytes, const char *what);
+PJRT_Error *vk_check_room(const PJRT_Device *device, size_t bytes, size_t lasting,
+                          const char *what);
 
 /* buffer.c */
 typedef struct {

@@ -197,7 +197,8 @@ PJRT_Error *vk_buffer_data(PJRT_Buffer *buffer, void **data, PyObject **keep)
     vk_results_unpack(buffer);
     pthread_mutex_lock(&vk_lock);
     PJRT_Error *error = vk_error_ref(buffer->error);
-    if (error == NULL && buffer->array == NULL && buffer->block == NULL)
+    if (error == NULL &&
+        (buffer->deleted || (buffer->array == NULL && buffer->block == NULL)))
         error = vk_error(VK_INVALID_ARGUMENT, "the buffer has been deleted or donated");
     vk_block *block = error == NULL ? buffer->block : NULL;
     PyObject *array = error == NULL && block == NULL ? buffer->array : NULL;
@@ -253,8 +254,8 @@ PyObject *vk_buffer_array(PJRT_Buffer *buffer, bool fresh)
 {
     vk_results_unpack(buffer);
     pthread_mutex_lock(&vk_lock);
-    PyObject *array = buffer->array;
-    vk_block *block = buffer->block;
+    PyObject *array = buffer->deleted ? NULL : buffer->array;
+    vk_block *block = buffer->deleted ? NULL : buffer->block;
     Py_XINCREF(array);
     if (array == NULL && block != NULL)
         atomic_fetch_add(&block->refs, 1);

@@ -1,5 +1,6 @@
 /* Running a program: the hot path.  Everything here is C except one call of the prepared
- * Python callable, which takes a list of inner arrays and returns a list of inner arrays.
+ * Python callable, which takes a list of inner arrays and returns inner arrays; small
+ * arrays go through a table (table.c).
  *
  * An execution that fails does not make Execute fail (jaxlib's fast path would turn that
  * into a plain ValueError): the outputs become error buffers, whose ready events carry the
@@ -130,6 +131,19 @@ static PJRT_Error *deliver(const vk_program *program, PyObject *list, vk_table *
     return error;
 }
 
+/* Takes the donated arguments away from everybody else, if all arguments are still there:
+ * while the engine runs, other threads may call, and it may overwrite what it consumes. */
+static PJRT_Error *claim(PJRT_Buffer *const *inputs, size_t count, const bool *donate)
+{
+    pthread_mutex_lock(&vk_lock);
+    PJRT_Error *error = check_arguments(inputs, count);
+    for (size_t i = 0; error == NULL && donate != NULL && i < count; i++)
+        if (donate[i])
+            inputs[i]->deleted = true;
+    pthread_mutex_unlock(&vk_lock);
+    return error;
+}
+
 /* Runs it; `started` says whether the engine may have consumed arguments.  GIL held. */
 static PJRT_Error *run(vk_program *program, PJRT_Buffer *const *inputs,
                        const bool *donate, size_t freed, PJRT_Buffer **outputs,
@@ -137,7 +151,8 @@ static PJRT_Error *run(vk_program *program, PJRT_Buffer *const *inputs,
 {
     size_t needed = program->result_bytes + program->temp_bytes;
     needed = needed > freed ? needed - freed : 0;
-    PJRT_Error *error = vk_check_room(program->device, needed, program->name);
+    size_t lasting = program->result_bytes > freed ? program->result_bytes - freed : 0;
+    PJRT_Error *error = vk_check_room(program->device, needed, lasting, program->name);
     if (error != NULL)
         return error;
     vk_table *table = NULL;
@@ -160,12 +175,15 @@ static PJRT_Error *run(vk_program *program, PJRT_Buffer *const *inputs,
         return error;
     }
     bool packed = program->launch != Py_None;
-    *started = true;
-    PyObject *results =
-        PyObject_CallOneArg(packed ? program->launch : program->execute, arguments);
+    PyObject *results = NULL;
+    error = claim(inputs, program->params.count, donate);
+    *started = error == NULL;
+    if (*started)
+        results = PyObject_CallOneArg(packed ? program->launch : program->execute, arguments);
     Py_DECREF(arguments);
-    error = results != NULL ? deliver(program, results, table, outputs)
-                            : vk_error_from_python();
+    if (*started)
+        error = results != NULL ? deliver(program, results, table, outputs)
+                                : vk_error_from_python();
     Py_XDECREF(results);
     if (table != NULL)
         vk_table_give(program, table);

@@ -54,36 +54,24 @@ static void list_residents(const PJRT_Device *device, char *text, size_t room)
         snprintf(text, room, "none");
 }
 
-/* Reads one number of a file: the one after a key, or the first.  -1: there is none. */
-static long long read_number(const char *path, const char *key)
-{
-    char line[128];
-    long long value = -1;
-    FILE *file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        if (strncmp(line, key, strlen(key)) == 0) {
-            if (sscanf(line + strlen(key), "%lld", &value) != 1)
-                value = -1;
-            break;
-        }
-    if (file != NULL)
-        fclose(file);
-    return value;
-}
-
-/* Bytes that this process can still get from its host; -1 when nobody knows. */
+/* Bytes that the host can still give, swap included; -1 when it does not say. */
 static long long host_bytes(void)
 {
-    long long kilobytes = read_number("/proc/meminfo", "MemAvailable:");
-    long long found = kilobytes < 0 ? -1 : kilobytes * 1024;
-    long long limit = read_number("/sys/fs/cgroup/memory.max", "");
-    long long used = read_number("/sys/fs/cgroup/memory.current", "");
-    long long group = limit >= 0 && used >= 0 ? (limit > used ? limit - used : 0) : -1;
-    return found < 0 || (group >= 0 && group < found) ? group : found;
+    char line[128];
+    long long available = -1, swap = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        sscanf(line, "MemAvailable: %lld", &available);
+        sscanf(line, "SwapFree: %lld", &swap);
+    }
+    if (file != NULL)
+        fclose(file);
+    return available < 0 ? -1 : (available + swap) * 1024;
 }
 
 /* The chip's DRAM lies in the host's memory, of which there may be less.  Linux grants it
- * all the same and kills the process later; only what is large is worth a look. */
+ * all the same and kills the process later.  Only what is large is worth a look; the
+ * limits of containers are not seen. */
 static PJRT_Error *check_host(const PJRT_Device *device, size_t bytes, const char *what)
 {
     enum { LARGE = 256 << 20 };
@@ -100,12 +88,14 @@ static PJRT_Error *check_host(const PJRT_Device *device, size_t bytes, const cha
         what, bytes, device->description->name, room);
 }
 
-/* Refuses what does not fit: how much is missing, what lies there, what to do. */
-PJRT_Error *vk_check_room(const PJRT_Device *device, size_t bytes, const char *what)
+/* Refuses what does not fit: how much is missing, what lies there, what to do.  `lasting`
+ * of the bytes are for arrays; the host need not have memory for the chip's others. */
+PJRT_Error *vk_check_room(const PJRT_Device *device, size_t bytes, size_t lasting,
+                          const char *what)
 {
     long long used = atomic_load(&device->in_use), limit = device->limit;
     if (bytes <= (size_t)limit && used <= limit - (long long)bytes)
-        return check_host(device, bytes, what);
+        return check_host(device, lasting, what);
     char residents[1024];
     list_residents(device, residents, sizeof residents);
     long long free_bytes = limit > used ? limit - used : 0;

@@ -125,16 +125,22 @@ void vk_tables_free(vk_program *program)
 }
 
 /* Copies the value of a small argument.  GIL held. */
-static PJRT_Error *copy_in(PJRT_Buffer *buffer, unsigned char *to, size_t bytes)
+static PJRT_Error *copy_in(PJRT_Buffer *buffer, int32_t type, unsigned char *to,
+                           size_t bytes)
 {
-    if (buffer->type == VK_TYPE_TOKEN) {
+    if (type == VK_TYPE_TOKEN) {
         memset(to, 0, bytes); /* JAX passes pred[0]: no value in it */
         return NULL;
     }
-    /* The common case, in which nothing can go away while the lock is held. */
+    if (buffer->bytes != bytes)
+        return vk_error(VK_INVALID_ARGUMENT, "an argument has %zu bytes instead of %zu",
+                        buffer->bytes, bytes);
+    /* The common case: what is not deleted stays while the lock is held. */
     pthread_mutex_lock(&vk_lock);
-    const void *data = buffer->block != NULL ? buffer->block->data : NULL;
-    if (data == NULL && buffer->array != NULL)
+    const void *data = NULL;
+    if (!buffer->deleted && buffer->block != NULL)
+        data = buffer->block->data;
+    else if (!buffer->deleted && buffer->array != NULL)
         data = buffer->data;
     if (data != NULL)
         memcpy(to, data, bytes);
@@ -163,7 +169,8 @@ PJRT_Error *vk_table_take(vk_program *program, PJRT_Buffer *const *inputs, vk_ta
     PJRT_Error *error = NULL;
     for (size_t i = 0; i < program->num_loads && error == NULL; i++) {
         const vk_small *small = &program->loads[i];
-        error = copy_in(inputs[small->number], table->values + small->offset, small->bytes);
+        error = copy_in(inputs[small->number], program->params.specs[small->number].type,
+                        table->values + small->offset, small->bytes);
     }
     for (size_t i = 0; i < program->num_stores && error == NULL; i++)
         if ((table->blocks[i] = vk_block_new(program->stores[i].bytes)) == NULL)

@@ -95,7 +95,7 @@ static PJRT_Error *new_filled(PJRT_Memory *memory, int32_t type, size_t rank,
     if (buffer == NULL)
         return VK_OOM();
     PJRT_Error *error =
-        memory->kind == 0 ? vk_check_room(memory->device, buffer->bytes, what) : NULL;
+        memory->kind == 0 ? vk_check_room(memory->device, buffer->bytes, buffer->bytes, what) : NULL;
     if (error == NULL && (buffer->block = vk_block_new(buffer->bytes)) == NULL)
         error = VK_OOM();
     if (error != NULL) {

@@ -125,6 +125,8 @@ class FastProgram:
         Raises:
             HostCallbackError: a user's callback raised; it is the cause.
         """
+        if self.small:
+            raise InternalError("a program with a table of small arrays is launched")
         if keep:
             args = self._kept(args, keep)
         if self.launch is not None:
@@ -217,7 +219,7 @@ def _handlers(
     types = [
         (spec.dtype, spec.shape)
         for number, spec in enumerate(decoded.results)
-        if number not in small.results
+        if number not in small.stored
     ]
     types += [(dtypes.I64, ())] * counters
     sharding = _sharding(device)

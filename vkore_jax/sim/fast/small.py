@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from vkore_jax.dtypes import BOOL
 from vkore_jax.program import Program, TensorSpec
@@ -37,6 +38,16 @@ class Small:
     def __bool__(self) -> bool:
         return bool(self.params or self.results)
 
+    @cached_property
+    def loaded(self) -> dict[int, int]:
+        """Position among the small parameters, by number of the parameter."""
+        return {number: i for i, number in enumerate(self.params)}
+
+    @cached_property
+    def stored(self) -> frozenset[int]:
+        """The small results."""
+        return frozenset(self.results)
+
     @property
     def argument(self) -> list[str]:
         """The declaration of the table, if there is one."""
@@ -44,9 +55,9 @@ class Small:
 
     def name(self, number: int) -> str:
         """Return the value of a parameter."""
-        if number not in self.params:
+        if number not in self.loaded:
             return f"%arg{number}"
-        return f"{_LOADED}#{self.params.index(number)}"
+        return f"{_LOADED}#{self.loaded[number]}"
 
     def load(self, program: Program) -> list[str]:
         """Return the statement that gives the small parameters their names."""

@@ -30,8 +30,9 @@ class Translation:
     """A translated program.
 
     Attributes:
-        text: the StableHLO module.  Its results are the program's, then one i64 counter
-            for every dynamic body (`vkore_jax.cost.dynamic_bodies`).
+        text: the StableHLO module.  Its results are the program's (but the small ones,
+            if a table has them), then one i64 counter for every dynamic body
+            (`vkore_jax.cost.dynamic_bodies`).
         counters: number of those counters.
         callbacks: callback ids by index of the module's host calls.
         calls: those HOST calls, in the same order.
@@ -106,7 +107,7 @@ def translate_program(program: Program, small: Small = NOTHING) -> Translation:
     for number, spec in enumerate(program.params):
         name = small.name(number)
         s.bind(spec.view, Val(name, spec.dtype, spec.shape, spec.shape, 0))
-        if number in small.params:
+        if number in small.loaded:
             continue
         attribute = ""
         if number in aliases:
@@ -121,7 +122,7 @@ def translate_program(program: Program, small: Small = NOTHING) -> Translation:
     vals += [s.thread(number) for number in range(counters)]
     lines = s.e.scopes[0].lines
     stores = small.store([v.name for v in vals], [v.type for v in vals])
-    vals = [v for number, v in enumerate(vals) if number not in small.results]
+    vals = [v for number, v in enumerate(vals) if number not in small.stored]
     types = ", ".join(v.type for v in vals)
     last = f"return {', '.join(v.name for v in vals)} : {types}" if vals else "return"
     body = "\n".join([*small.load(program), *lines, *stores, last])
@@ -166,7 +167,7 @@ def _aliases(program: Program, small: Small) -> dict[int, int]:
         Number of the module's result by number of the parameter.
     """
     free: dict[Any, list[int]] = {}
-    results = [x for n, x in enumerate(program.results) if n not in small.results]
+    results = [x for n, x in enumerate(program.results) if n not in small.stored]
     for number, spec in enumerate(results):
         key = (spec.dtype.short, spec.shape, spec.memory_kind)
         free.setdefault(key, []).append(number)

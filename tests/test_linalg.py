@@ -70,8 +70,19 @@ SVD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["thin", "full"])
-@pytest.mark.parametrize("a", SVD.values(), ids=SVD)
+SVD_CASES = [
+    pytest.param(
+        a,
+        full,
+        id=f"{name}-{'full' if full else 'thin'}",
+        marks=[pytest.mark.slow] if full and name not in ("tall", "complex") else [],
+    )
+    for name, a in SVD.items()
+    for full in (False, True)
+]
+
+
+@pytest.mark.parametrize(("a", "full"), SVD_CASES)
 def test_svd(a: Any, full: bool) -> None:
     def f(x: Any) -> Any:
         return linalg.svd(x, full_matrices=full)

@@ -265,6 +265,7 @@ def test_the_narrow_start_knows_what_rounding_lost() -> None:
         assert (np.abs(value - wide(params["w"])) <= bound * np.abs(value)).all()
 
 
+@pytest.mark.slow
 def test_runs_repeat_and_seeds_differ() -> None:
     params, grad = quadratic()
 

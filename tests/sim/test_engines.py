@@ -11,6 +11,7 @@ from tests.sim.builder import ProgramBuilder, micro, unary
 from tests.sim.case import SimCase
 from tests.sim.cases import CASES
 from tests.sim.conftest import Engine
+from vkore_jax import dtypes
 from vkore_jax.chips import TINY, VK1
 from vkore_jax.dtypes import F32, I32
 from vkore_jax.errors import HostCallbackError, InvalidArgument, InvalidProgram
@@ -19,8 +20,22 @@ from vkore_jax.isa.access import accesses
 from vkore_jax.program import Program
 from vkore_jax.sim.contract import VALUES, disagreement
 
+OTHER = {d.short for d in dtypes.ALL} - {"f32", "bf16", "i32", "ui8", "i1"}
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+
+def _slow(case: SimCase) -> bool:
+    """Micro-ops in the other types: tests/test_op_matrix.py has them all, too."""
+    kind, _, name = case.id.partition("/")
+    return kind == "micro" and name.partition("-")[2] in OTHER
+
+
+ALL_CASES = [
+    pytest.param(c, id=c.id, marks=[pytest.mark.slow] if _slow(c) else [])
+    for c in CASES
+]
+
+
+@pytest.mark.parametrize("case", ALL_CASES)
 def test_agreement(engines: Mapping[str, Engine], case: SimCase) -> None:
     """All engines within the contract; the first also within it of the oracle."""
     inputs = case.inputs(np.random.default_rng(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -318,8 +319,19 @@ CONVS: Mapping[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONVS)
-@pytest.mark.parametrize("strategy", SCALED, ids=lambda s: s.name.lower())
+CONV_CASES = [
+    pytest.param(
+        strategy,
+        name,
+        id=f"{strategy.name.lower()}-{name}",
+        # Every strategy and every geometry at least once in the quick suite.
+        marks=[pytest.mark.slow] if i % len(CONVS) and i >= len(CONVS) else [],
+    )
+    for i, (strategy, name) in enumerate(itertools.product(SCALED, CONVS))
+]
+
+
+@pytest.mark.parametrize(("strategy", "name"), CONV_CASES)
 def test_convolution(
     engines: Mapping[str, Engine], strategy: Strategy, name: str
 ) -> None:

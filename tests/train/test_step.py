@@ -60,6 +60,7 @@ def momentum(opt_state: Any) -> Any:
     return opt_state[1][0].mu
 
 
+@pytest.mark.slow
 def test_micro_batches_give_the_gradient_of_the_whole(batch: np.ndarray) -> None:
     whole, found = one_step(CONFIG, batch)
     cut, found_cut = one_step(dataclasses.replace(CONFIG, micro_batches=2), batch)

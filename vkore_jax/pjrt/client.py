@@ -42,7 +42,6 @@ class ClientConfig:
     Attributes:
         chip: profile of every device.
         num_devices: emulated chips in this process.
-        dram_bytes: memory of one chip, in bytes.
         platform_version: text for `client.platform_version`; part of cache keys.
         topology_version: the same for a topology without a client (see device.c).
         device_kind: text for `device.device_kind`.
@@ -52,12 +51,16 @@ class ClientConfig:
 
     chip: Chip
     num_devices: int
-    dram_bytes: int
     platform_version: str
     topology_version: str
     device_kind: str
     serialized: str
     attributes: tuple[tuple[str, str | int], ...]
+
+    @property
+    def dram_bytes(self) -> int:
+        """Memory of one chip."""
+        return self.chip.dram_bytes
 
 
 def configure(options: Mapping[str, Any]) -> ClientConfig:
@@ -97,7 +100,6 @@ def configure(options: Mapping[str, Any]) -> ClientConfig:
     return ClientConfig(
         chip=dataclasses.replace(chip, dram_bytes=dram),
         num_devices=devices,
-        dram_bytes=dram,
         platform_version=version,
         topology_version=f"{version}, ahead of time",
         device_kind=chip.name,

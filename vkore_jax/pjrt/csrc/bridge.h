@@ -78,8 +78,9 @@ typedef struct vk_block {
     unsigned char *data;
 } vk_block;
 
-/* What one execution returned (but its small results), before anybody asked for it: inner arrays are made of all
- * of it at once, when the first is needed (results.c).  Guarded by vk_lock. */
+/* What one execution returned (but its small results), before anybody asked for it: inner
+ * arrays are made of all of it at once, when the first is needed (results.c).  Guarded by
+ * vk_lock. */
 typedef struct vk_results {
     PyObject *outcome;  /* NULL once the arrays are being made */
     PyObject *handlers; /* argument of outcome.consume_with_handlers */
@@ -90,9 +91,9 @@ typedef struct vk_results {
     PJRT_Buffer *members[];
 } vk_results;
 
-/* A device buffer.  Its bytes are in `block` (came from the host or from a copy, or
- * are a small result), in `array` (an array of the inner client), in both when the array aliases the block, or
- * in `results`.  Structs come from a pool and go back to it. */
+/* A device buffer.  Its bytes are in `block` (came from the host or from a copy, or are a
+ * small result), in `array` (an array of the inner client), in both when the array aliases
+ * the block, or in `results`.  Structs come from a pool and go back to it. */
 struct PJRT_Buffer {
     PJRT_Device *device;
     PJRT_Memory *memory;
@@ -142,9 +143,10 @@ typedef struct vk_table vk_table;
 typedef struct {
     atomic_int refs;
     PyObject *program; /* the Python object that lazy queries go to */
-    PyObject *execute; /* callable: list of inner arrays -> list of inner arrays; with
-                        * small ones the list is a table's address and the large ones */
-    PyObject *launch;  /* the same -> what has consume_with_handlers; or None */
+    PyObject *execute; /* callable: list of inner arrays -> list of inner arrays */
+    PyObject *launch;  /* the same -> what has consume_with_handlers, or None; where small
+                        * ones exist it takes a table's address and the large ones, and
+                        * returns the large ones */
     PyObject *handlers;
     PyObject *token;   /* inner array that stands for any token argument, or None */
     PJRT_Device *device;

@@ -94,8 +94,9 @@ static PJRT_Error *new_filled(PJRT_Memory *memory, int32_t type, size_t rank,
     PJRT_Buffer *buffer = vk_buffer_new(memory, type, rank, dims);
     if (buffer == NULL)
         return VK_OOM();
-    PJRT_Error *error =
-        memory->kind == 0 ? vk_check_room(memory->device, buffer->bytes, buffer->bytes, what) : NULL;
+    PJRT_Error *error = NULL;
+    if (memory->kind == 0)
+        error = vk_check_room(memory->device, buffer->bytes, buffer->bytes, what);
     if (error == NULL && (buffer->block = vk_block_new(buffer->bytes)) == NULL)
         error = VK_OOM();
     if (error != NULL) {

@@ -26,6 +26,7 @@ from vkore_jax.verify import verify
 NATIVE = (Strategy.LANES, Strategy.INT8, Strategy.FP8)
 FLOATS = [s for s in Strategy if s not in NATIVE]
 SCALED = [s for s in FLOATS if STRATEGIES[s].segment]
+SLICED = [s for s in SCALED if STRATEGIES[s].needs == "i8"]
 ROOMY = dataclasses.replace(TINY, name="tiny", scratchpad_bytes=1 << 22)
 Inputs = tuple[np.ndarray, np.ndarray]
 

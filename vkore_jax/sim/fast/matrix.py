@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
-from vkore_jax.dtypes import DType
+from vkore_jax.dtypes import F32, DType
 from vkore_jax.errors import InvalidProgram
 from vkore_jax.isa import Conv, Strategy
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
 from vkore_jax.sim.fast.scaled import Operand, binary
+from vkore_jax.sim.fast.sliced import SLICED
 from vkore_jax.sim.fast.strategies import STRATEGIES, int8_terms
 
 # --------------------------------------------------------------------------------- gemm
@@ -147,10 +148,97 @@ def conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
         raise InvalidProgram(
             f"conv: operand types {lhs.dtype} and {rhs.dtype} do not go together"
         )
-    terms = int(np.prod(cmd.rhs.shape[:-1], dtype=np.int64))
     lhs, rhs = e.full(lhs), e.full(rhs)
+    if cmd.strategy in SLICED and math.prod((*out_shape, *cmd.rhs.shape)):
+        return e.convert(_sliced_conv(e, cmd, lhs, rhs), cmd.dst.dtype)
+    terms = int(np.prod(cmd.rhs.shape[:-1], dtype=np.int64))
     channels = cmd.rhs.shape[-2]
     rank = len(out_shape)
     left, right = Operand(lhs, rank - 1, channels), Operand(rhs, rank - 2, channels)
     out = STRATEGIES[cmd.strategy](e, left, right, product, terms)
     return e.convert(out, cmd.dst.dtype)
+
+
+def _sliced_conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
+    """Emit a convolution as a product with patches, whose segments are the taps'.
+
+    Groups are a batch axis: (g, positions, taps * depth) x (g, taps * depth, o).
+    """
+    window, (depth, features) = cmd.rhs.shape[:-2], cmd.rhs.shape[-2:]
+    flips = [i for i, r in enumerate(cmd.reversal) if r]
+    weights = e.reverse(e.convert(rhs, F32), flips)
+    patches = _patches(e, cmd, e.convert(lhs, F32), window)
+    groups = cmd.feature_groups * cmd.batch_groups
+    out, taps = cmd.dst.shape[:-1], math.prod(window)
+    places, each = math.prod(out), features // groups
+    # (samples, places of a sample, taps, channels) -> (g, positions, taps * depth)
+    sizes = (cmd.batch_groups, places, taps, cmd.feature_groups, depth)
+    seen = e.transpose(e.reshape(patches, sizes), (0, 3, 1, 2, 4))
+    seen = e.reshape(seen, (groups, places, taps * depth))
+    weights = e.reshape(weights, (taps * depth, groups, each))
+    weights = e.transpose(weights, (1, 0, 2))
+    left, right = Operand(seen, 2, depth), Operand(weights, 1, depth)
+    shape = (groups, places, each)
+    made = STRATEGIES[cmd.strategy](
+        e, left, right, lambda a, b: _dot(e, a, b, shape), taps * depth
+    )
+    made = e.transpose(made, (1, 0, 2))
+    return e.reshape(made, cmd.dst.shape)
+
+
+def _patches(e: Emitter, cmd: Conv, x: Val, window: Shape) -> Val:
+    """Return what the window sees: (samples, *out, taps, channels)."""
+    rank, out = len(window), cmd.dst.shape[1:-1]
+    samples, channels = x.shape[0], x.shape[-1]
+    if not rank:
+        return e.reshape(x, (samples, 1, channels))
+    # A tap reads from place w d on, at most (out - 1) s further.
+    reach = [
+        (w - 1) * d + (n - 1) * s + 1
+        for w, d, n, s in zip(window, cmd.rhs_dilation, out, cmd.strides)
+    ]
+    x = _laid_out(e, cmd, x, reach)
+    taps = []
+    for at in np.ndindex(*window):
+        first = [int(w) * d for w, d in zip(at, cmd.rhs_dilation)]
+        end = [f + (n - 1) * s + 1 for f, n, s in zip(first, out, cmd.strides)]
+        tap = e.slice(
+            x, (0, *first, 0), (samples, *end, channels), (1, *cmd.strides, 1)
+        )
+        taps.append(e.reshape(tap, (samples, *out, 1, channels)))
+    if len(taps) == 1:
+        return taps[0]
+    shape = (samples, *out, len(taps), channels)
+    names, types = (", ".join(getattr(t, a) for t in taps) for a in ("name", "type"))
+    text = f"stablehlo.concatenate {names}, dim = {rank + 1} : ({types}) -> "
+    return e.op(text + tensor_type(x.dtype, shape), x.dtype, shape)
+
+
+def _laid_out(e: Emitter, cmd: Conv, x: Val, reach: list[int]) -> Val:
+    """Return the padded and dilated activation, `reach` elements of each axis.
+
+    Padding is never negative: what the window does not see is sliced off.
+    """
+    rank = len(reach)
+    sizes = [
+        (n - 1) * a + 1 if n else 0 for n, a in zip(x.shape[1:-1], cmd.lhs_dilation)
+    ]
+    low = [max(p, 0) for p in cmd.pad_low]
+    high = [max(r - n - p, 0) for r, n, p in zip(reach, sizes, cmd.pad_low)]
+    shape = (
+        x.shape[0],
+        *(n + a + b for n, a, b in zip(sizes, low, high)),
+        x.shape[-1],
+    )
+    zero = e.scalar(x.dtype, 0)
+    text = (
+        f"stablehlo.pad {x.name}, {zero.name}, low = {ints((0, *low, 0))}, "
+        f"high = {ints((0, *high, 0))}, "
+        f"interior = {ints((0, *(a - 1 for a in cmd.lhs_dilation), 0))} : "
+        f"({x.type}, {zero.type}) -> {tensor_type(x.dtype, shape)}"
+    )
+    if shape != x.shape:
+        x = e.op(text, x.dtype, shape)
+    first = (0, *(max(-p, 0) for p in cmd.pad_low), 0)
+    end = (shape[0], *(f + r for f, r in zip(first[1:-1], reach)), shape[-1])
+    return e.slice(x, first, end, (1,) * (rank + 2))

@@ -7,6 +7,9 @@ with a matrix whose rows the vector unit compares on the spot: out[v] = sum over
 A term 0 * rhs[k] is zero unless rhs[k] is infinite or NaN, which would reach every row;
 whether there is such an element is only known at run time, so the product itself stands
 in the other branch of a conditional.
+
+The sliced strategies add up a segment's rows exactly before they round, so rows of one
+index are added inside their segment first (`sliced.sums_of_equals`).
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from vkore_jax import dtypes
 from vkore_jax.dtypes import BOOL, F32, DType
 from vkore_jax.isa import MICRO_OPS, Gemm, Group, MicroProgram, Strategy, Vec
 from vkore_jax.isa.strategies import STRATEGIES as FACTS
+from vkore_jax.sim.fast import sliced
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, tensor_type
 from vkore_jax.sim.fast.scaled import Operand, finite, whole
+from vkore_jax.sim.fast.sliced import SLICED
 from vkore_jax.sim.fast.strategies import STRATEGIES
 
 EXACT = (
@@ -106,7 +111,11 @@ def gemm(
     def sparse() -> list[Val]:
         hot = e.scalar(dtypes.BF16, 1)
         right = Operand(rhs, len(rhs.shape) - 2, count)
-        if FACTS[strategy].segment:
+        if strategy in SLICED:
+            ids = e.reshape(e.full(places), (1, count))
+            rows = sliced.sums_of_equals(e, ids, right, strategy)
+            out = added(hot, rows)
+        elif FACTS[strategy].segment:
             # 1 has no second part, so no product of parts is left out.
             out = added(hot, whole(e, right, strategy))
         else:

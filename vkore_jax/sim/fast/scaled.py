@@ -1,14 +1,12 @@
-"""Operands of the scaled strategies as f32 numbers that an XLA GEMM multiplies.
+"""Operands of the scaled float strategies as f32 numbers that an XLA GEMM multiplies.
 
 A scale is a power of two, so an operand rounded in scaled form and scaled back is an
 f32 number again, and products of whole operands give the sums of the parts' products:
 the segments cost an elementwise pass over each operand, not a GEMM each.
 
-What the chip does otherwise stays inside the contract.  Its integer sums are exact
-where an f32 GEMM rounds (accumulation bound).  Such a GEMM includes the products that
-the strategy leaves out; with two or three int8 slices they are as large as the
-strategy's own error and are subtracted, by one or two more GEMMs, elsewhere they are
-below the rounding of the sum (`contract.LEFT_OUT`).
+What the chip does otherwise stays inside the contract: the order of the sums, and such
+a GEMM includes the products that the strategy leaves out, which are below the rounding
+of the sum (`contract.LEFT_OUT`).  Integer slices are in `sliced`.
 
 Elements that are not finite are passed on as they are, and IEEE arithmetic does the
 rest.
@@ -56,36 +54,13 @@ def whole(e: Emitter, operand: Operand, strategy: Strategy) -> Val:
     shift, rounding = _FORMATS[strategy]
 
     def make(at: Operand) -> Val:
-        x, up, down = _scale(e, at, strategy, shift)
+        x, axis = segments(e, at, FACTS[strategy].segment)
+        up, down = scales(e, x, axis, shift)
         made = rounding(e, binary(e, "multiply", x, e.broadcast(up, x.shape)))
         made = binary(e, "multiply", made, e.broadcast(down, x.shape))
         return _joined(e, select(e, finite(e, x), made, x), at)
 
-    return _below(e, operand, ("whole", strategy), make)
-
-
-def tail(e: Emitter, operand: Operand, strategy: Strategy, first: int) -> Val:
-    """Return the int8 slices from number `first` on, added up and scaled back.
-
-    An element that is not finite has none but the first: 0.
-    """
-    shift, rounding = _FORMATS[strategy]
-    slices = FACTS[strategy].parts
-
-    def make(at: Operand) -> Val:
-        x, up, down = _scale(e, at, strategy, shift)
-        rest = binary(e, "multiply", x, e.broadcast(up, x.shape))
-        left = rounding(e, rest)
-        for i in range(first):
-            unit = 2.0 ** (7 * (slices - 1 - i))
-            one = _times(e, _saturated(e, _times(e, rest, 1 / unit), 127), unit)
-            left = binary(e, "subtract", left, one)
-            if i < first - 1:
-                rest = binary(e, "subtract", rest, one)
-        left = binary(e, "multiply", left, e.broadcast(down, x.shape))
-        return _joined(e, select(e, finite(e, x), left, _constant(e, x, 0)), at)
-
-    return _below(e, operand, ("tail", strategy, first), make)
+    return below(e, operand, ("whole", strategy), make)
 
 
 def half(e: Emitter, v: Val) -> Val:
@@ -96,22 +71,15 @@ def half(e: Emitter, v: Val) -> Val:
 # ------------------------------------------------------------------------------ formats
 
 
-def _sliced(slices: int) -> Round:
-    def rounding(e: Emitter, scaled: Val) -> Val:
-        return _saturated(e, scaled, 2 ** (7 * slices) - 1)
-
-    return rounding
-
-
 def _halves(parts: int) -> Round:
     def rounding(e: Emitter, scaled: Val) -> Val:
         total = rest = scaled
         for i in range(parts):
             part = e.reduce_precision(rest, 5, 10)
-            value = _times(e, part, 2.0 ** (-11 * i)) if i else part
+            value = times(e, part, 2.0 ** (-11 * i)) if i else part
             total = binary(e, "add", total, value) if i else value
             if i < parts - 1:
-                rest = _times(e, binary(e, "subtract", rest, part), 2.0**11)
+                rest = times(e, binary(e, "subtract", rest, part), 2.0**11)
         return _below_top(e, total, strategies.FP16_SHIFT)
 
     return rounding
@@ -120,8 +88,8 @@ def _halves(parts: int) -> Round:
 def _eighths(e: Emitter, scaled: Val) -> Val:
     """e4m3: four significant bits, below 2**-6 multiples of 2**-9."""
     normal = e.reduce_precision(scaled, 8, 3)
-    tiny = _times(e, _nearest(e, _times(e, scaled, 2.0**9)), 2.0**-9)
-    small = _compare(e, "LT", _unary(e, "abs", scaled), _constant(e, scaled, 2.0**-6))
+    tiny = times(e, nearest(e, times(e, scaled, 2.0**9)), 2.0**-9)
+    small = compare(e, "LT", _unary(e, "abs", scaled), constant(e, scaled, 2.0**-6))
     return _below_top(e, select(e, small, tiny, normal), strategies.FP8_SHIFT)
 
 
@@ -139,49 +107,37 @@ _FORMATS: dict[Strategy, tuple[int, Round]] = {
     Strategy.FP16X2: (strategies.FP16_SHIFT, _halves(2)),
     Strategy.FP16X3: (strategies.FP16_SHIFT, _halves(3)),
     Strategy.FP8X1: (strategies.FP8_SHIFT, _eighths),
-    **{
-        s: (strategies.INT8_SHIFT + 7 * (n - 1), _sliced(n))
-        for n, s in enumerate(
-            (Strategy.INT8X1, Strategy.INT8X2, Strategy.INT8X3, Strategy.INT8X4), 1
-        )
-    },
 }
-"""Strategy -> exponent of the scaled segment, and the rounding there.  Slices count in
-units of the last one, so that their sum is one rounded integer: ties of a slice are
-even, and every slice but the last is a multiple of 2**7 of the last one's unit."""
+"""Strategy -> exponent of the scaled segment, and the rounding there."""
 
 
 # ------------------------------------------------------------------------------- scales
 
 
-def _scale(
-    e: Emitter, at: Operand, strategy: Strategy, shift: int
-) -> tuple[Val, Val, Val]:
-    """Return the operand cut into segments, 2**(shift - e) and 2**(e - shift).
+def scales(e: Emitter, x: Val, axis: int, shift: int) -> tuple[Val, Val]:
+    """Return 2**(shift - e) and 2**(e - shift) of segments that are a whole axis.
 
     Exponents are taken from the bits of the largest magnitude: a maximum of integers,
     which XLA:CPU vectorizes, and no logarithm.
     """
-    x, axis = _segments(e, at, FACTS[strategy].segment)
-    key = ("exponent", x.name, axis)
 
     def exponent() -> Val:
         bits = _binary_with(e, "and", e.bitcast(x, I32, x.shape), _MAGNITUDE)
-        tame = _compare(e, "LT", bits, _constant(e, bits, _INFINITY))
-        bits = select(e, tame, bits, _constant(e, bits, 0))
+        tame = compare(e, "LT", bits, constant(e, bits, _INFINITY))
+        bits = select(e, tame, bits, constant(e, bits, 0))
         top = _binary_with(e, "and", _largest(e, bits, axis), _INFINITY)
         least = (strategies.LEAST_EXPONENT + _BIAS) << _FRACTION_BITS
         return _binary_with(e, "maximum", top, least)
 
-    top = e.derive(key, x, exponent)
+    top = e.derive(("exponent", x.name, axis), x, exponent)
     # The exponent field of 2**(shift - e) is bias + shift - (field - bias).
     above = (2 * _BIAS + shift) << _FRACTION_BITS
-    up = binary(e, "subtract", _constant(e, top, _wrapped(above)), top)
+    up = binary(e, "subtract", constant(e, top, _wrapped(above)), top)
     down = _binary_with(e, "subtract", top, shift << _FRACTION_BITS)
-    return x, e.bitcast(up, F32, up.shape), e.bitcast(down, F32, down.shape)
+    return e.bitcast(up, F32, up.shape), e.bitcast(down, F32, down.shape)
 
 
-def _segments(e: Emitter, at: Operand, segment: int) -> tuple[Val, int]:
+def segments(e: Emitter, at: Operand, segment: int) -> tuple[Val, int]:
     """Return the value with the contracted axis as (segments, elements), zero-padded.
 
     Returns:
@@ -200,7 +156,7 @@ def _segments(e: Emitter, at: Operand, segment: int) -> tuple[Val, int]:
 
 
 def _joined(e: Emitter, v: Val, at: Operand) -> Val:
-    """Undo `_segments`."""
+    """Undo `segments`."""
     shape, axis = at.val.shape, at.axis
     if v.shape == shape:
         return v
@@ -215,26 +171,30 @@ def _joined(e: Emitter, v: Val, at: Operand) -> Val:
     return e.reshape(v.standing_for(v.shape), shape)
 
 
-def _below(
+def below(
     e: Emitter, operand: Operand, key: object, make: Callable[[Operand], Val]
 ) -> Val:
     """Apply `make` below the transposes and repetitions that made the value.
 
-    As `Emitter.below`, for code that knows the contracted axis.
+    As `Emitter.below`, for code that knows the contracted axis, of which it may leave
+    one element.
     """
     v, axis, run = operand
     move = e.move_of(v)
     if move is not None and move[0] == "transpose":
         _, source, order = move
         source = source.standing_for(source.shape)
-        inner = _below(e, Operand(source, order[axis], run), key, make)
+        inner = below(e, Operand(source, order[axis], run), key, make)
         return e.transpose(inner, order).standing_for(v.logical)
     if move is not None and move[0] == "broadcast":
         _, source, shape = move
         if len(source.shape) == len(shape) and source.shape[axis] == shape[axis]:
             source = source.standing_for(source.shape)
-            inner = _below(e, Operand(source, axis, run), key, make)
-            return e.broadcast(inner, shape).standing_for(v.logical)
+            inner = below(e, Operand(source, axis, run), key, make)
+            kept = tuple(
+                inner.shape[i] if i == axis else n for i, n in enumerate(shape)
+            )
+            return e.broadcast(inner, kept).standing_for(v.logical)
     plain = e.convert(v.standing_for(v.shape), F32)
     at = Operand(plain, axis, run)
     made = e.derive((key, v.name, axis, run), plain, lambda: make(at))
@@ -259,7 +219,7 @@ def _unary(e: Emitter, word: str, a: Val) -> Val:
     return e.op(f"stablehlo.{word} {a.name} : {a.type}", a.dtype, a.shape)
 
 
-def _nearest(e: Emitter, v: Val) -> Val:
+def nearest(e: Emitter, v: Val) -> Val:
     return _unary(e, "round_nearest_even", v)
 
 
@@ -269,7 +229,7 @@ def finite(e: Emitter, v: Val) -> Val:
     return e.op(text + tensor_type(BOOL, v.shape), BOOL, v.shape)
 
 
-def _compare(e: Emitter, direction: str, a: Val, b: Val) -> Val:
+def compare(e: Emitter, direction: str, a: Val, b: Val) -> Val:
     text = (
         f"stablehlo.compare {direction}, {a.name}, {b.name} : "
         f"({a.type}, {b.type}) -> {tensor_type(BOOL, a.shape)}"
@@ -277,20 +237,20 @@ def _compare(e: Emitter, direction: str, a: Val, b: Val) -> Val:
     return e.op(text, BOOL, a.shape)
 
 
-def _constant(e: Emitter, like: Val, value: float) -> Val:
+def constant(e: Emitter, like: Val, value: float) -> Val:
     return e.broadcast(e.scalar(like.dtype, value), like.shape)
 
 
 def _binary_with(e: Emitter, word: str, v: Val, value: float) -> Val:
-    return binary(e, word, v, _constant(e, v, value))
+    return binary(e, word, v, constant(e, v, value))
 
 
-def _times(e: Emitter, v: Val, factor: float) -> Val:
+def times(e: Emitter, v: Val, factor: float) -> Val:
     return _binary_with(e, "multiply", v, factor)
 
 
-def _saturated(e: Emitter, v: Val, limit: int) -> Val:
-    return _clamp(e, _nearest(e, v), limit)
+def saturated(e: Emitter, v: Val, limit: int) -> Val:
+    return _clamp(e, nearest(e, v), limit)
 
 
 def _clamp(e: Emitter, x: Val, limit: float) -> Val:
@@ -303,10 +263,20 @@ def _clamp(e: Emitter, x: Val, limit: float) -> Val:
 
 
 def _largest(e: Emitter, v: Val, axis: int) -> Val:
-    start = e.scalar(v.dtype, 0)
+    """Return the largest of non-negative integers."""
+    return _extreme(e, v, axis, "maximum", 0)
+
+
+def least(e: Emitter, v: Val, axis: int) -> Val:
+    """Return the least of integers along an axis, which keeps one element."""
+    return _extreme(e, v, axis, "minimum", np.iinfo(v.dtype.numpy).max)
+
+
+def _extreme(e: Emitter, v: Val, axis: int, word: str, neutral: int) -> Val:
+    start = e.scalar(v.dtype, neutral)
     shape = tuple(n for i, n in enumerate(v.shape) if i != axis)
     text = (
-        f"stablehlo.reduce({v.name} init: {start.name}) applies stablehlo.maximum "
+        f"stablehlo.reduce({v.name} init: {start.name}) applies stablehlo.{word} "
         f"across dimensions = {ints((axis,))} : ({v.type}, {start.type}) -> "
         f"{tensor_type(v.dtype, shape)}"
     )

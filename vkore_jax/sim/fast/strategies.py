@@ -17,7 +17,7 @@ Non-finite values: the chip takes them from the leading parts alone.  An operand
 bf16 rounding is not finite (f32 beyond the largest bf16 included) is replaced by that
 rounding, and its lower parts are zero.
 
-The scaled strategies are in `scaled`.
+The scaled strategies are in `scaled` and, exact, in `sliced`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from vkore_jax.dtypes import F16, F32, I32, DType
 from vkore_jax.isa import Strategy
 from vkore_jax.isa.rules import Rules
 from vkore_jax.isa.strategies import STRATEGIES as FACTS
+from vkore_jax.sim.fast import sliced
 from vkore_jax.sim.fast.emitter import Emitter, Val
 from vkore_jax.sim.fast.scaled import (
     Operand,
@@ -36,12 +37,13 @@ from vkore_jax.sim.fast.scaled import (
     finite,
     half,
     select,
-    tail,
     whole,
 )
+from vkore_jax.sim.fast.sliced import SLICED
 
 Product = Callable[[Val, Val], Val]
-"""Contract two values of one dtype; the result has that dtype."""
+"""Contract two values of one dtype; the result has that dtype.  For the sliced
+strategies also the same span of both contracted axes."""
 
 StrategyRule = Callable[[Emitter, Operand, Operand, Product, int], Val]
 """(emitter, left, right, product, terms of a sum) -> result."""
@@ -119,22 +121,24 @@ def _scaled(strategy: Strategy) -> StrategyRule:
     def rule(
         e: Emitter, left: Operand, right: Operand, product: Product, terms: int
     ) -> Val:
-        out = product(whole(e, left, strategy), whole(e, right, strategy))
-        if strategy is Strategy.INT8X2:
-            rest = product(tail(e, left, strategy, 1), tail(e, right, strategy, 1))
-            return binary(e, "subtract", out, rest)
-        if strategy is Strategy.INT8X3:
-            l1, l2 = (tail(e, left, strategy, i) for i in (1, 2))
-            r1, r2 = (tail(e, right, strategy, i) for i in (1, 2))
-            rest = product(binary(e, "subtract", l1, l2), r2)
-            rest = binary(e, "add", rest, product(l2, r1))
-            return binary(e, "subtract", out, rest)
-        return out
+        return product(whole(e, left, strategy), whole(e, right, strategy))
 
     return rule
 
 
-STRATEGIES.update({s: _scaled(s) for s in Strategy if FACTS[s].segment})
+def _sliced(strategy: Strategy) -> StrategyRule:
+    def rule(
+        e: Emitter, left: Operand, right: Operand, product: Product, terms: int
+    ) -> Val:
+        return sliced.contract(e, left, right, strategy, product)
+
+    return rule
+
+
+STRATEGIES.update({s: _sliced(s) for s in SLICED})
+STRATEGIES.update(
+    {s: _scaled(s) for s in Strategy if FACTS[s].segment and s not in SLICED}
+)
 STRATEGIES.complete()
 
 

@@ -122,13 +122,13 @@ def store(run: GroupRun, stage: Store) -> None:
 def gemm(run: GroupRun, stage: Gemm) -> None:
     """Multiply a block; over a cut K the sums leave after the last step."""
     lhs, rhs = run.read(stage.lhs), run.read(stage.rhs)
-    part = strategies.multiply(lhs, rhs, stage.strategy)
     dtype = run.group.tiles[stage.out].dtype
     if not run.cut_by_k(stage.lhs, -1):
+        part = strategies.multiply(lhs, rhs, stage.strategy)
         run.pad.write(stage.out, matrix.finish(part, dtype))
         return
     total = run.accumulators.get(stage.out)
-    total = part if total is None else matrix.add(total, part)
+    total = strategies.multiply(lhs, rhs, stage.strategy, total=total)
     run.accumulators[stage.out] = total
     if run.last_k:
         run.pad.write(stage.out, matrix.finish(total, dtype))

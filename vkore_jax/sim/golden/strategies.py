@@ -19,6 +19,7 @@ from vkore_jax import dtypes
 from vkore_jax.isa import Strategy, strategies
 from vkore_jax.isa.rules import Rules
 from vkore_jax.isa.strategies import STRATEGIES as FACTS
+from vkore_jax.sim.golden.matrix import add
 from vkore_jax.sim.golden.numbers import flush, lift, reduce_precision, type_of
 
 Array = np.ndarray
@@ -29,7 +30,13 @@ Cut = Callable[[Array, int], list[Array]]
 RULES: Rules[Multiply] = Rules("golden strategies", over=Strategy)
 
 
-def multiply(lhs: Array, rhs: Array, strategy: Strategy, run: int = 0) -> Array:
+def multiply(
+    lhs: Array,
+    rhs: Array,
+    strategy: Strategy,
+    run: int = 0,
+    total: Array | None = None,
+) -> Array:
     """Return partial sums of (.., m, k) x (.., k, n) in the accumulator's type.
 
     Args:
@@ -38,14 +45,15 @@ def multiply(lhs: Array, rhs: Array, strategy: Strategy, run: int = 0) -> Array:
         strategy: how products are formed.
         run: elements of k after which segments start anew (a convolution's channels);
             0 for none.
+        total: what earlier blocks of k left in the accumulators.  Every segment is
+            added there, so blocks of whole segments do not change the order.
     """
     k = lhs.shape[-1]
     segments = strategies.runs(k, run or k, FACTS[strategy].segment)
     with np.errstate(all="ignore"):
-        total: Array | None = None
         for first, end in segments:
             part = RULES[strategy](lhs[..., first:end], rhs[..., first:end, :])
-            total = part if total is None else total + part
+            total = part if total is None else add(total, part)
     assert total is not None
     return total
 
@@ -195,7 +203,8 @@ def _scaled(
         total = part if total is None else total + part
     assert total is not None
     out = np.ldexp(total, ea + eb - 2 * shift)
-    return _with_specials(out, (a, p, shift - ea), (b, q, shift - eb), step)
+    signs = facts.needs == "i8"
+    return _with_specials(out, (a, p, shift - ea), (b, q, shift - eb), step, signs)
 
 
 def _with_specials(
@@ -203,15 +212,20 @@ def _with_specials(
     left: tuple[Array, list[Array], Array],
     right: tuple[Array, list[Array], Array],
     step: int,
+    signs: bool,
 ) -> Array:
-    """Replace the rows and columns with non-finite elements by IEEE's results."""
+    """Replace the rows and columns with non-finite elements by IEEE's results.
+
+    With `signs` finite operands count by their sign: integer sums do not overflow, so
+    only what multiplies an infinity decides.
+    """
     wild = [~np.isfinite(x) for x, _, _ in (left, right)]
     if not any(w.any() for w in wild):
         return out
     whole = []
     for (x, parts, up), special in zip((left, right), wild):
         value = sum(np.ldexp(part, -up - step * i) for i, part in enumerate(parts))
-        whole.append(np.where(special, x, value))
+        whole.append(np.where(special, x, np.sign(value) if signs else value))
     hit = wild[0].any(-1, keepdims=True) | wild[1].any(-2, keepdims=True)
     return np.where(hit, np.matmul(whole[0], whole[1]), out)
 

@@ -14,6 +14,17 @@ multiples of the segment, and the result does not depend on the schedule.  In a
 convolution every tap of the window starts new segments along the channels (of its
 feature group), so a scale belongs to one pixel and is the same under every tap.
 
+Slices.  A sliced int8 strategy writes an operand in units of 2^(e - 6), as s0 + s1 2^-7
++ s2 2^-14 ...: each slice is what is left, in its own unit, rounded to the nearest
+integer (ties to the even one) and clipped to +-127.  Pairs of slices whose numbers add
+up to the same form a level; its products over one segment are integers, and so is their
+sum, exact, below 2^24.  Levels below the number of slices are formed and added in f32,
+the highest number first; the sum is multiplied by both units, and rounded once more
+only where it leaves f32's normal numbers.  Segments are added in f32 in their order.
+These are all roundings: both engines give the same bits.  An element that is not finite
+has no part in this; its row (column) of the segment gives what IEEE arithmetic makes of
+it and the signs of the finite elements.
+
 Error.  With A the largest finite magnitude of an element's segment, an operand's
 parts add up to the operand within `relative` x |x| + `floor` x A, and the products that
 a strategy leaves out are at most `left_out` x A x B a term, B being the largest

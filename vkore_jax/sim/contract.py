@@ -74,7 +74,6 @@ LEFT_OUT: Mapping[Strategy, float] = MappingProxyType(
             Strategy.BF16X6,
             Strategy.FP16X2,
             Strategy.FP16X3,
-            Strategy.INT8X4,
         )
     }
 )

@@ -42,8 +42,9 @@ from vkore_jax.sim.fast.scaled import (
 
 SLICED = tuple(s for s, f in FACTS.items() if f.needs == "i8" and f.segment)
 
-UNROLLED = 4
-"""Segments that are written one by one; more than that run in a loop."""
+UNROLLED = 2
+"""Segments that are written one by one; more than that run in a loop: as fast where it
+was measured, and the module does not grow."""
 
 _BITS = 7
 _FAINT = 2.0**-60
@@ -121,17 +122,25 @@ def _segment(
         return product(slice_of(e, a, i), slice_of(e, b, j))
 
     total = _level_sums(e, strategy, pair)
-    if a.val.shape[a.axis] == 1:
-        # XLA makes one multiplication of it: -0 where a sum from 0 is +0.
-        zero = constant(e, total, 0)
-        total = select(e, compare(e, "EQ", total, zero), zero, total)
     rows, columns = (
         e.broadcast(v.standing_for(v.shape), total.shape)
         for v in (scale(e, a), scale(e, b))
     )
     low = binary(e, "minimum", rows, columns)
     high = binary(e, "maximum", rows, columns)
-    return binary(e, "multiply", binary(e, "multiply", total, low), high)
+    made = binary(e, "multiply", binary(e, "multiply", total, low), high)
+    return _apart(e, total, made)
+
+
+def _apart(e: Emitter, total: Val, made: Val) -> Val:
+    """Return scaled sums, 0 where the sums are.
+
+    A product and the addition after it would be contracted into one rounding, which
+    overflows less than two.  And where a segment is one element XLA makes -0 of a sum
+    that is +0.
+    """
+    zero = constant(e, total, 0)
+    return select(e, compare(e, "EQ", total, zero), zero, made)
 
 
 def sums_of_equals(e: Emitter, ids: Val, right: Operand, strategy: Strategy) -> Val:
@@ -177,8 +186,8 @@ def sums_of_equals(e: Emitter, ids: Val, right: Operand, strategy: Strategy) -> 
     total = _level_sums(e, strategy, pair, single=True)
     unit = scale(e, at)
     unit = e.broadcast(unit.standing_for(unit.shape), total.shape)
-    total = e.reshape(binary(e, "multiply", total, unit), (count * length, n))
-    return e.slice(total, (0, 0), (k, n), (1, 1))
+    made = _apart(e, total, binary(e, "multiply", total, unit))
+    return e.slice(e.reshape(made, (count * length, n)), (0, 0), (k, n), (1, 1))
 
 
 # ------------------------------------------------------------------ slices of a segment

@@ -16,6 +16,7 @@ process that compiled it and makes a program bound to that process.
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cached_property
 
 from vkore_jax.dtypes import DType
@@ -83,6 +84,20 @@ class Location:
         return f"{self.op} at {place}{inside}"
 
 
+_FOLDED = re.compile(r"folded (\d+) of ")
+
+
+def folded_at(place: Location, count: int) -> Location:
+    """Return the provenance of values that no command makes.
+
+    The compiler computes some integers from constants (`vkore_jax/lowering/fold.py`).
+    A row of the location table says how many and where; no command refers to it.
+    """
+    return Location(
+        f"folded {count} of {place.op}", place.file, place.line, place.function
+    )
+
+
 @record
 class Program:
     """A compiled program: buffer table, constants, command stream, provenance."""
@@ -106,6 +121,12 @@ class Program:
         pack_fields(self, body)
         head = MAGIC + FORMAT_VERSION.to_bytes(4, "little") + b"\0\0\0\0"
         return head + hashlib.sha256(body).digest() + bytes(body)
+
+    @property
+    def folded(self) -> int:
+        """Integers that the compiler computed from constants (`folded_at`)."""
+        found = (_FOLDED.match(place.op) for place in self.locations)
+        return sum(int(m[1]) for m in found if m)
 
     @property
     def fingerprint(self) -> str:

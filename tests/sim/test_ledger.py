@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.lowering.artifacts import artifact
 from tests.sim.builder import ProgramBuilder, binary
 from tests.sim.case import SimCase
 from tests.sim.cases_flow import CASES as FLOW
+from tests.sim.conftest import Engine
+from vkore_jax import lowering
 from vkore_jax.chips import TINY
 from vkore_jax.dtypes import F32
 from vkore_jax.isa import Copy, Host, View
-from vkore_jax.program import Program
+from vkore_jax.program import Program, decode
 from vkore_jax.sim import golden
 from vkore_jax.sim.fast import FastProgram, run
+from vkore_jax.sim.fast.emitter import Val
 from vkore_jax.sim.fast.load import own_client, put
+from vkore_jax.sim.fast.state import State
+from vkore_jax.sim.golden.machine import Machine
 from vkore_jax.sim.ledger import Ledger, ledger
 
 
@@ -110,6 +119,66 @@ def test_host_compute_is_reported_per_execution() -> None:
     page.executions += 5
     assert book.host_compute == 10
     assert book.to_dict()["host_compute"] == 10
+
+
+class _Meddler(Machine):
+    """Doubles the first result itself when the commands are done."""
+
+    def run(self, block: Any, path: str = "") -> None:
+        super().run(block, path)
+        if not path:
+            view = self.program.results[0].view
+            self.dram.write(view, 2 * self.dram.read(view))
+
+
+_TRANSLATE = importlib.import_module("vkore_jax.sim.fast.translate")
+_RESULTS = _TRANSLATE._results
+
+
+def _doubled(s: State) -> tuple[list[Val], int]:
+    vals, strays = _RESULTS(s)
+    first = vals[0]
+    text = f"stablehlo.add {first.name}, {first.name} : {first.type}"
+    s.e.owner = None
+    return [s.e.op(text, first.dtype, first.shape), *vals[1:]], strays
+
+
+def test_what_no_command_made_is_seen(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine
+) -> None:
+    """An engine that computes a value beside the commands shows in the ledger."""
+    b = ProgramBuilder(TINY)
+    x = b.arg(F32, (4,))
+    b.elementwise(binary("add", F32), [b.result(F32, (4,))], [x, x])
+    data, ones = b.build().encoded, np.ones(4, np.float32)
+    for wrong in (False, True):
+        if wrong:
+            monkeypatch.setattr("vkore_jax.sim.golden.Machine", _Meddler)
+            monkeypatch.setattr(_TRANSLATE, "_results", _doubled)
+        ledger()._entries.clear()
+        (out,) = engine(data, [ones])
+        assert out[0] == (4 if wrong else 2)
+        assert ledger().host_compute == wrong
+        assert f"host compute: {int(wrong)} " in str(ledger())
+
+
+def test_integers_that_the_compiler_computed_are_counted() -> None:
+    def f(x: jax.Array) -> jax.Array:
+        three, four = (jax.lax.full((4,), n, jnp.int32) for n in (3, 4))
+        return x * (three + four) * (three - four)
+
+    x = np.arange(4, dtype=np.int32)
+    program = lowering.compile(artifact(f, x), TINY)
+    assert program.folded == 2
+    (row,) = [p for p in program.locations if "add" in p.op]
+    assert row.op == "folded 1 of jit(f)/add"
+    assert row.line
+    (out,) = run(decode(program.encoded).encoded, [x])
+    np.testing.assert_array_equal(out, -7 * x)
+    assert ledger().folded == ledger().to_dict()["folded"] == 2
+    assert ledger().host_compute == 0
+    plain = lowering.compile(artifact(lambda x: x + 3, x), TINY)
+    assert plain.folded == 0
 
 
 def test_programs_that_never_ran_are_not_listed() -> None:

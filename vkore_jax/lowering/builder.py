@@ -78,6 +78,7 @@ class _Shared:
 
     def __init__(self) -> None:
         self.splats: dict[Value, bytes] = {}
+        self.folded: list[Location] = []
         self.layouts: dict[Value, Layout] = {}
         self.producers: dict[Value, Node] = {}
         self.homes: dict[Value, Builder] = {}
@@ -339,6 +340,7 @@ class Builder:
         if not inputs and operands:
             folded = fold.integers(micro, result, imm, tuple(arguments))
             if folded is not None:
+                self.shared.folded.append(self.loc)
                 return self.splat(result, folded, extents)
         program = element_program(micro, result, imm, tuple(arguments))
         (value,) = self.emit(ir.Vec, inputs, ((result, extents),), program=program)

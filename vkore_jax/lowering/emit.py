@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any
 
 from vkore_jax import isa
@@ -25,7 +26,7 @@ from vkore_jax.lowering.ir import (
     While,
 )
 from vkore_jax.lowering.plan import TiledGroup
-from vkore_jax.program import Location, Program, TensorSpec
+from vkore_jax.program import Location, Program, TensorSpec, folded_at
 
 
 def emit(module: Module, chip: Chip, views: Views, allocation: Allocation) -> Program:
@@ -62,9 +63,13 @@ class _Emitter:
                 for v, kind in zip(graph.outputs, kinds, strict=True)
             ),
             donated=tuple(sorted(module.donated)),
-            locations=tuple(self.locations),
+            locations=(*self.locations, *self._folded()),
             block=block,
         )
+
+    def _folded(self) -> list[Location]:
+        """Return the provenance of what no command computes."""
+        return [folded_at(at, n) for at, n in Counter(self.module.folded).items()]
 
     def _block(self, graph: Graph) -> isa.Block:
         block: list[isa.Located] = []

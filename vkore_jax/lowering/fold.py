@@ -3,6 +3,9 @@
 Only integers and booleans, where StableHLO's result is one bit pattern: this is how
 index arithmetic on literal indices and loop bounds disappears.  Float values are never
 computed here; they are computed by the machine.
+
+This is the one exception to the law that every tensor value is made by a command.  It
+is counted: in the program's provenance (`program.folded_at`) and in the ledger.
 """
 
 from __future__ import annotations

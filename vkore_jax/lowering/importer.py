@@ -185,6 +185,7 @@ class _Walk:
                 if "tf.aliasing_output" in a or "jax.buffer_donor" in a
             ),
             result_memory_kinds=kinds,
+            folded=tuple(b.shared.folded),
         )
 
     def _taken(self, block: Any) -> list[Named]:

@@ -206,6 +206,8 @@ class Module:
     graph: Graph
     donated: tuple[int, ...] = ()
     result_memory_kinds: tuple[str, ...] = ()
+    folded: tuple[Location, ...] = ()
+    """Where the importer computed integers itself, once for each."""
 
 
 def to_text(graph: Graph, indent: str = "") -> str:

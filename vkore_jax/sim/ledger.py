@@ -3,6 +3,12 @@
 An executable's account is a closed form of its command stream (`vkore_jax.cost`); the
 hot path adds one to a number.  How often a WHILE body or a CASE branch ran comes from
 counters that the executable returns; they are read when somebody asks.
+
+Two numbers say what the commands did not do.  `host_compute` is measured by the engine:
+the translator counts every operation that it writes while no command is at work, golden
+every tensor that is written then; it is 0 unless an engine is wrong.  `folded` are the
+integers that the compiler computed from constants (`vkore_jax/lowering/fold.py`); they
+are part of the program, so they count once, not for each execution.
 """
 
 from __future__ import annotations
@@ -36,6 +42,7 @@ class ExecutableLedger:
         fingerprint: of the program.
         account: work of one execution.
         host_compute: tensor values of one execution that no decoded command produced.
+        folded: integers that the compiler computed from constants.
         executions: how often it ran.
     """
 
@@ -43,6 +50,7 @@ class ExecutableLedger:
     fingerprint: str
     account: ProgramAccount
     host_compute: int = 0
+    folded: int = 0
     executions: int = 0
     _counts: list[int] = field(default_factory=list)
     _pending: list[Sequence[Any]] = field(default_factory=list)
@@ -77,7 +85,7 @@ class ExecutableLedger:
             "name": self.name,
             "fingerprint": self.fingerprint,
             "executions": self.executions,
-            **_figures(self.total(), self.host_compute * self.executions),
+            **_figures(self.total(), self.host_compute * self.executions, self.folded),
         }
 
     def __str__(self) -> str:
@@ -85,6 +93,7 @@ class ExecutableLedger:
             f"{self.name}: {self.executions} executions",
             self.total(),
             self.host_compute * self.executions,
+            self.folded,
         )
 
     def _read(self, number: int) -> None:
@@ -107,13 +116,17 @@ class Ledger:
 
         Args:
             program: what is about to be executed.
-            host_compute: see `ExecutableLedger`; a fact of the translation.
+            host_compute: see `ExecutableLedger`; what the engine counted.
         """
         page = self._entries.get(program.fingerprint)
         if page is None:
             account = cost.account(program.block)
             page = ExecutableLedger(
-                program.name, program.fingerprint, account, host_compute
+                program.name,
+                program.fingerprint,
+                account,
+                host_compute,
+                program.folded,
             )
             self._entries[program.fingerprint] = page
         return page
@@ -130,8 +143,13 @@ class Ledger:
 
     @property
     def host_compute(self) -> int:
-        """Tensor values that no decoded command produced; zero by construction."""
+        """Tensor values that no decoded command produced, in all executions."""
         return sum(e.host_compute * e.executions for e in self._entries.values())
+
+    @property
+    def folded(self) -> int:
+        """Integers that the compiler computed for the programs that ran."""
+        return sum(e.folded for e in self.executables)
 
     @property
     def host_callbacks(self) -> int:
@@ -153,13 +171,14 @@ class Ledger:
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain data.
 
-        Keys: `executions`, `host_compute`, `host_callbacks`, `macs`, `commands`,
-        `bytes_in`, `bytes_out`, `vector_ops` and `core_ops` by unit, `mnemonics`, and
-        `executables`, a list with the same keys for each program that ran.
+        Keys: `executions`, `host_compute`, `folded`, `host_callbacks`, `macs`,
+        `commands`, `bytes_in`, `bytes_out`, `vector_ops` and `core_ops` by unit,
+        `mnemonics`, and `executables`, a list with the same keys for each program that
+        ran.
         """
         return {
             "executions": self.executions,
-            **_figures(self.total(), self.host_compute),
+            **_figures(self.total(), self.host_compute, self.folded),
             "executables": [page.to_dict() for page in self.executables],
         }
 
@@ -168,10 +187,10 @@ class Ledger:
             f"vkore ledger: {len(self.executables)} executables, "
             f"{self.executions} executions"
         )
-        return _table(title, self.total(), self.host_compute)
+        return _table(title, self.total(), self.host_compute, self.folded)
 
 
-def _figures(total: Account, host_compute: int) -> dict[str, Any]:
+def _figures(total: Account, host_compute: int, folded: int) -> dict[str, Any]:
     by_unit: dict[str, dict[str, int]] = {
         column: {
             unit.name: getattr(row, column)
@@ -183,6 +202,7 @@ def _figures(total: Account, host_compute: int) -> dict[str, Any]:
     }
     return {
         "host_compute": host_compute,
+        "folded": folded,
         "host_callbacks": total.host_callbacks,
         "macs": total.macs,
         **by_unit,
@@ -190,7 +210,7 @@ def _figures(total: Account, host_compute: int) -> dict[str, Any]:
     }
 
 
-def _table(title: str, total: Account, host_compute: int) -> str:
+def _table(title: str, total: Account, host_compute: int, folded: int) -> str:
     rows = [("unit", *(c.replace("_", " ") for c in _COLUMNS))]
     used: Mapping[Unit, Any] = total.units
     for unit, row in used.items():
@@ -212,6 +232,7 @@ def _table(title: str, total: Account, host_compute: int) -> str:
     lines.append(f"  executed: {kinds or 'nothing'}")
     lines.append(
         f"  host callbacks: {total.host_callbacks:,}   host compute: {host_compute:,}"
+        f"   integers folded by the compiler: {folded:,}"
     )
     return "\n".join(lines)
 

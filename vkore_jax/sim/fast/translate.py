@@ -37,7 +37,7 @@ class Translation:
         callbacks: callback ids by index of the module's host calls.
         calls: those HOST calls, in the same order.
         host_compute: operations written outside of any command plus results that no
-            command (nor parameter nor constant) accounts for.  Zero by construction.
+            command (nor parameter nor constant) accounts for.
     """
 
     text: str

@@ -56,6 +56,7 @@ class GoldenProgram:
         machine = Machine(self.program, self._chip, self._callbacks, trace)
         results = machine.call(inputs)
         self.ledger.executions += 1
+        self.ledger.host_compute = machine.dram.strays
         self.ledger.note_counts(machine.counts())
         return results
 

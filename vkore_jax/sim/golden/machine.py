@@ -55,6 +55,7 @@ class Machine:
             value = np.asarray(value)
             check_argument(i, value, spec.dtype, spec.shape)
             self.dram.write(spec.view, value)
+        self.dram.strays -= len(params)  # the arguments
         self.run(self.program.block)
         return [self.dram.read(spec.view) for spec in self.program.results]
 
@@ -77,6 +78,7 @@ class Machine:
         for i, located in enumerate(block):
             cmd, here = located.cmd, f"{path}{i}"
             self.path = here
+            outer, self.dram.owner = self.dram.owner, cmd
             try:
                 COMMAND_RULES[type(cmd)](self, cmd)
             except VkoreError as e:
@@ -86,6 +88,8 @@ class Machine:
                 raise e.with_context(
                     f"in command {here} ({cmd.MNEMONIC}), {place}"
                 ) from e
+            finally:
+                self.dram.owner = outer
             if self._trace is not None:
                 writes = accesses(cmd).writes
                 self._trace(here, cmd, [self.dram.read(v) for v in writes])

@@ -16,7 +16,7 @@ import numpy as np
 from vkore_jax.chips import Chip
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HazardError, InvalidArgument, InvalidProgram
-from vkore_jax.isa import Group, Segment, View
+from vkore_jax.isa import Command, Group, Segment, View
 from vkore_jax.program import Buffer, Program
 
 POISON = 0xFF
@@ -25,9 +25,16 @@ NOBODY = -1
 
 
 class Dram:
-    """DRAM: one byte array per segment, addressed through the buffer table."""
+    """DRAM: one byte array per segment, addressed through the buffer table.
+
+    Attributes:
+        owner: the command at work.
+        strays: tensors that were written while none was.
+    """
 
     def __init__(self, program: Program, chip: Chip) -> None:
+        self.owner: Command | None = None
+        self.strays = 0
         self._buffers = program.buffers
         self._align = chip.dram_align_bytes
         self._bytes: dict[Segment, np.ndarray] = {}
@@ -74,6 +81,7 @@ class Dram:
         end = buffer.offset + buffer.nbytes
         self._bytes[buffer.segment][buffer.offset : end] = POISON
         self._claim(view.buffer)
+        self.strays += self.owner is None
 
     def write_block(self, view: View, start: Sequence[int], value: np.ndarray) -> None:
         """Write a box of a dense tensor whose buffer has been claimed."""

@@ -37,6 +37,16 @@ def not_rope(x, t):
     return jnp.concatenate([left * t - right * t, right * t + left * t], -1)
 
 
+def every_other(x, t):
+    left, right = x[..., ::2], x[..., 4:]
+    return jnp.concatenate([left * t - right * t, right * t + left * t], -1)
+
+
+def two_precisions(q):
+    s = jnp.einsum("bthd,bshd->bhts", q, q, precision="highest")
+    return jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(s), q)
+
+
 def filled_loss(x, w, ids):
     z = jax.nn.log_softmax(x @ w)
     return -jnp.take_along_axis(z, ids[:, None], -1, mode="fill", fill_value=0.0)
@@ -96,6 +106,8 @@ LEFT: list[tuple[str, Callable[..., Any], tuple[Any, ...], str]] = [
         (np.array([0.5, 1.0], "f4"), WEIGHT),
         "embedding",
     ),
+    ("every other channel", every_other, (HALVES, TABLE), "rope"),
+    ("products of two precisions", two_precisions, (HEADS,), "atten"),
     ("a visible score", attend(lambda s: jnp.where(s > 0, s, -5.0)), (HEADS,), "atten"),
 ]
 
@@ -153,6 +165,23 @@ def test_masks_of_numbers() -> None:
         found = both()
     for (name, _, _), (ours, plain) in zip(MASKS, found, strict=True):
         np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+def test_targets_outside_of_the_vocabulary(mode: Any) -> None:
+    """Cross-entropy comes in, and takes the row that the function takes, or none."""
+    ids = np.array([1, 99, 15, 0], "i4")
+
+    def loss(x: Any, w: Any) -> Any:
+        z = jax.nn.log_softmax(x @ w)
+        return -jnp.take_along_axis(z, ids[:, None], -1, mode=mode)[:, 0]
+
+    fast = accelerate(loss)
+    assert any("cross_entropy" in n for n in fast.report(X, WEIGHT).counts())
+    with jax.default_device(jax.devices("cpu")[0]):
+        ours, plain = jax.jit(lambda x, w: (fast(x, w), loss(x, w)))(X, WEIGHT)
+    assert np.isnan(plain[1]) == (mode == "fill")
+    np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-5)
 
 
 def test_narrow_ids() -> None:

@@ -16,7 +16,8 @@ from tests.lowering.artifacts import artifact, lower
 from vkore_jax import lowering
 from vkore_jax.chips import CHIPS, TINY, VK1, Chip
 from vkore_jax.errors import UnsupportedOp
-from vkore_jax.isa import NO_AXIS, Conv, Group, Strategy
+from vkore_jax.isa import NO_AXIS, Conv, Group, Segment, Strategy
+from vkore_jax.isa.access import accesses
 from vkore_jax.lowering import ir
 from vkore_jax.primitives import attention, embedding
 from vkore_jax.sim import fast, golden
@@ -353,6 +354,24 @@ def test_scalars_and_integers_are_kept_anywhere() -> None:
         jnp.ones(4, "int32"),
         chip=CHIPS["vk1-bf16"],
     )
+
+
+def test_inside_of_a_program_every_chip_keeps_f32() -> None:
+    """As the profile and docs/chips.md say: `storage` is about state, not spilling."""
+    chip = dataclasses.replace(TINY, storage="bf16")
+    x = jnp.ones((64, 64), "bfloat16")
+
+    def f(x: Any) -> Any:
+        wide = x.astype(jnp.float32)
+        return jnp.cumsum(wide @ wide, 0).T.astype(jnp.bfloat16)
+
+    program = lowering.compile(artifact(f, x), chip)
+    verify(program, chip)
+    arena = {i for i, b in enumerate(program.buffers) if b.segment is Segment.ARENA}
+    views = [v for at in program.block for v in accesses(at.cmd).writes]
+    spilled = [v for v in views if v.buffer in arena and v.dtype.short == "f32"]
+    assert any(v.nbytes == 64 * 64 * 4 for v in spilled)
+    assert "inside of one it does" in CHIPS["vk1-bf16"].description
 
 
 def test_the_verifier_knows_the_storage_too() -> None:

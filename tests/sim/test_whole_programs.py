@@ -1,10 +1,13 @@
 """Compiled programs as a whole: the engines against each other and the stock CPU.
 
 What the last bits of one command do to the bf16 roundings of the next shows only here.
+The bounds of single commands say nothing about it (`vkore_jax.sim.contract`), so the
+control is the specification itself under another schedule and with moved inputs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +21,13 @@ from tests.lowering.artifacts import artifact
 from tests.sim.conftest import Engine
 from vkore_jax import lowering
 from vkore_jax.chips import TINY
-from vkore_jax.sim.contract import program_disagreement
+from vkore_jax.sim import fast, golden
+from vkore_jax.sim.contract import (
+    PROGRAM_FACTOR,
+    PROGRAM_FLOOR,
+    program_disagreement,
+    program_distance,
+)
 from vkore_jax.verify import verify
 
 VOCAB, WIDTH, HEADS, LENGTH, BATCH = 64, 32, 2, 16, 2
@@ -150,3 +159,26 @@ def test_whole_program(engines: Mapping[str, Engine], case: Whole) -> None:
         for i, (want, have) in enumerate(zip(golden, found, strict=True)):
             problem = program_disagreement(want, have)
             assert problem is None, f"{name}, result {i}: {problem}"
+
+
+ROOMY = dataclasses.replace(TINY, scratchpad_bytes=1 << 22, accumulator_bytes=1 << 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", WHOLE, ids=lambda c: c.id)
+def test_engines_differ_as_the_specification_does_from_itself(case: Whole) -> None:
+    apart, control = [], [PROGRAM_FLOOR]
+    for seed in range(3):
+        arguments = case.arguments(np.random.default_rng(seed))
+        stablehlo = artifact(case.function, *arguments)
+        program, other = (lowering.compile(stablehlo, c).encoded for c in (TINY, ROOMY))
+        inputs = [np.asarray(x) for x in jax.tree.leaves(arguments)]
+        moved = [
+            x if x.dtype.kind == "i" else np.nextafter(x, np.float32(np.inf))
+            for x in inputs
+        ]
+        want = golden.run(program, inputs)
+        apart.append(program_distance(want, fast.run(program, inputs)))
+        control.append(program_distance(want, golden.run(other, inputs, chip=ROOMY)))
+        control.append(program_distance(want, golden.run(program, moved)))
+    assert max(apart) <= PROGRAM_FACTOR * max(control)

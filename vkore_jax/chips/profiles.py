@@ -71,7 +71,8 @@ VK1 = Chip(
 VK1_BF16 = dataclasses.replace(
     VK1,
     name="vk1-bf16",
-    description="vk1 without f32 storage: what stays in DRAM has at most 16 bits",
+    description="vk1 that keeps no f32 array from one program to the next; inside of "
+    "one it does",
     storage="bf16",
 )
 

@@ -20,7 +20,7 @@ LEVELS = ("DEFAULT", "HIGH", "HIGHEST")
 """JAX's precisions, the least first."""
 
 STORAGE = ("f64", "f32", "bf16")
-"""Widest float that a profile may keep in DRAM (see `Chip.storage`)."""
+"""Widest float that a profile may keep in DRAM between programs (`Chip.storage`)."""
 
 MATRIX_DTYPES = ("bf16", "f16", "f8E4M3FN", "f8E5M2", "i8")
 """Element types that an array may multiply: those that strategies need."""

@@ -1,12 +1,14 @@
 """What may live in DRAM from one program to the next: the profile's `storage`.
 
-Parameters and results are the user's state, so a chip without f32 storage refuses a
-wide one: it never rounds it on the quiet.  What a program makes and uses up is the
-compiler's: the scratchpad and the accumulators keep f32, and an intermediate that does
-not fit there is spilled to the arena bit by bit (as 32-bit words, which every chip
-moves), so it never depends on the schedule whether a value was rounded.  Constants are
-part of the program and are spilled likewise.  Single elements (a loss, a step size)
-travel in registers of the control core.
+Parameters and results are the user's state, so a chip whose storage is bf16 refuses a
+wide one: it never rounds it on the quiet.  That is all that `storage` restricts.
+Between the commands of one program a value keeps the type that the user's program gives
+it, in DRAM as well: an f32 intermediate of a train step is an f32 array in the arena
+(as 32-bit words, which every chip moves), so it never depends on the schedule whether a
+value was rounded.  Constants are part of the program and keep their type likewise.
+Single elements (a loss, a step size) travel in registers of the control core.  Who
+wants activations and gradients in bf16 computes in bf16: `vkore dis` shows the type of
+every array.
 """
 
 from __future__ import annotations

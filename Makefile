@@ -42,7 +42,7 @@ lint: $(VENV)/.installed-train,test,dev  ## ruff (lint and format) and pyright
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright
 
-docs: $(VENV)/.installed-train,test  ## regenerate docs/isa.md and docs/ops.md
+docs: $(VENV)/.installed-train,test  ## regenerate docs/isa.md, ops.md and chips.md
 	$(PY) -m vkore_jax.docs_gen docs
 
 bench: $(VENV)/.installed-train  ## steps per second of `smoke` on vkore and on the CPU

@@ -10,7 +10,7 @@ one segment has one scale, a power of two: 2^e with e = floor(log2(max |x|)) ove
 finite elements, not below `LEAST_EXPONENT`.  The feeder of the matrix unit finds the
 maximum when it reads the tile, so scales cost no DRAM traffic and no command; applying
 them to a sum is an addition of exponents.  A K axis of a group must therefore cut at
-multiples of the segment, and the result does not depend on the schedule.  In a
+multiples of the segment, and no scale depends on the schedule.  In a
 convolution every tap of the window starts new segments along the channels (of its
 feature group), so a scale belongs to one pixel and is the same under every tap.
 

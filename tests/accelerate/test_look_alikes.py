@@ -150,6 +150,16 @@ MASKS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
         ),
         (),
     ),
+    (
+        "both below zero, unsigned",  # causal, if they were not
+        lambda s: jnp.where(
+            (jnp.arange(8, dtype="u4")[:, None] - np.uint32(3))
+            >= jnp.arange(8, dtype="u4") - np.uint32(3),
+            s,
+            -1e9,
+        ),
+        (),
+    ),
 ]
 
 

@@ -3,7 +3,9 @@
 Owns the network's mathematics: RMSNorm, rotary positions, grouped-query attention,
 SwiGLU, tied embeddings.  No kernel of any backend is named here.  Dimensions: b
 batch, t time, c channels, h heads, d channels of a head, v vocabulary.  Layers are
-unrolled: twelve at most, and the program that results shows each one.
+unrolled: twelve at most, and the program that results shows each one.  The network
+computes in the type of its weights: with bf16 weights every product has bf16 operands;
+norms, softmax and loss are computed in float32 and rounded.
 """
 
 import jax
@@ -29,10 +31,28 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     """
     left, right = jnp.split(x, 2, axis=-1)  # (b, t, h, d/2) each
     cos, sin = cos[None, :, None, :], sin[None, :, None, :]
-    turned = jnp.concatenate(
-        [left * cos - right * sin, right * cos + left * sin], axis=-1
-    )
-    return turned.astype(x.dtype)
+    # Rounded before they are joined: what is wider than `x` is never stored.
+    turned = (left * cos - right * sin, right * cos + left * sin)
+    return jnp.concatenate([half.astype(x.dtype) for half in turned], axis=-1)
+
+
+def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """Causal attention of `q` (b, t, h, d) to `k` and `v` (b, t, g, d), g divides h.
+
+    In float32 it is JAX's own.  That keeps the scores of narrower operands in float32,
+    between the two passes and as operands of the backward products; here they are
+    rounded, so that nothing wider than the operands is multiplied or kept.  The
+    softmax is computed in float32.
+    """
+    if q.dtype == jnp.float32:
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+    b, t, h, d = q.shape
+    grouped = q.reshape(b, t, k.shape[2], -1, d)
+    scores = jnp.einsum("btgnd,bsgd->bgnts", grouped, k)
+    seen = jnp.tril(jnp.ones((t, t), bool))
+    scores = jnp.where(seen, scores.astype(jnp.float32) * d**-0.5, -jnp.inf)
+    weights = jax.nn.softmax(scores).astype(q.dtype)
+    return jnp.einsum("bgnts,bsgd->btgnd", weights, v).reshape(b, t, h, d)
 
 
 class Attention(nnx.Module):
@@ -62,7 +82,7 @@ class Attention(nnx.Module):
         k = self.key(x).reshape(b, t, self.config.n_kv_heads, -1)
         v = self.value(x).reshape(b, t, self.config.n_kv_heads, -1)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        y = jax.nn.dot_product_attention(q, k, v, is_causal=True)  # (b, t, h, d)
+        y = attend(q, k, v)  # (b, t, h, d)
         return self.out(y.reshape(b, t, -1))
 
 
@@ -122,6 +142,7 @@ class Decoder(nnx.Module):
             embedding_init=nnx.initializers.normal(0.02),
             rngs=rngs,
         )
+        self.embedding.dtype = None  # the table's, not that of its creation
         self.blocks = nnx.List(
             [Block(config, rngs=rngs) for _ in range(config.n_layers)]
         )

@@ -95,10 +95,15 @@ def init_state(config: TrainConfig) -> TrainState:
 
 
 def token_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Mean cross-entropy of (b, t, v) logits and (b, t) ids, nats a token."""
-    losses = optax.softmax_cross_entropy_with_integer_labels(
-        logits.astype(jnp.float32), targets
-    )
+    """Mean cross-entropy of (b, t, v) logits and (b, t) ids, nats a token, float32."""
+    wide = logits.astype(jnp.float32)
+    if logits.dtype == jnp.float32:
+        losses = optax.softmax_cross_entropy_with_integer_labels(wide, targets)
+    else:
+        # No gather of wide logits, which would be stored, nor scatter of a wide
+        # gradient: all between narrow logits and their gradient is one element code.
+        chosen = jax.nn.one_hot(targets, logits.shape[-1])
+        losses = optax.softmax_cross_entropy(wide, chosen)
     return losses.mean()
 
 

@@ -1,10 +1,14 @@
 """Checkpoints: the train state and its configuration, saved whole or not at all.
 
 Owns the layout of `DIR/checkpoints` (orbax writes a step into a temporary folder and
-renames it).  The state is stored as {path: host array}, so neither the file nor its
-reader depends on a device, on Flax's containers or on optax's tuples.
+renames it; `train/manifest.py` seals it).  The state is stored as {path: host array},
+so neither the file nor its reader depends on a device, on Flax's containers or on
+optax's tuples.  A checkpoint that is not what was saved is never read: the one before
+takes its place, and the damaged one is moved to `DIR/damaged`.
 """
 
+import shutil
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,8 +17,13 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from train import manifest
 from train.config import ConfigError, differing_keys
 from train.step import TrainState
+
+
+class CheckpointError(ConfigError):
+    """No checkpoint that can be trusted, or none that can be written."""
 
 
 def to_host(state: Any) -> dict[str, np.ndarray]:
@@ -50,14 +59,18 @@ class Checkpoints:
     def __init__(self, run: Path, keep: int = 2):
         """Open `run/checkpoints`, keeping the newest `keep` when saving."""
         self.path = run.resolve() / "checkpoints"
+        self._keep = keep
+        self._problems: dict[int, str | None] = {}
+        self._warned = False
         self._manager = ocp.CheckpointManager(
             self.path,
             item_handlers={
                 "state": ocp.StandardCheckpointHandler(),
                 "identity": ocp.JsonCheckpointHandler(),
             },
+            # Old ones are deleted here, once the new one is sealed.
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=keep, enable_async_checkpointing=False, create=True
+                max_to_keep=None, enable_async_checkpointing=False, create=True
             ),
         )
 
@@ -76,8 +89,39 @@ class Checkpoints:
 
     @property
     def latest_step(self) -> int | None:
-        """Step of the newest checkpoint, None if there is none."""
-        return self._manager.latest_step()
+        """Step of the newest checkpoint that is whole, None if there is none."""
+        return next((s for s in self._steps() if self._problem(s) is None), None)
+
+    def set_damaged_aside(self) -> None:
+        """Move checkpoints that are newer than the newest whole one out of the way.
+
+        Raises:
+            CheckpointError: there are checkpoints, and none is whole.
+        """
+        steps, whole = self._steps(), self.latest_step
+        damaged = [s for s in steps if whole is None or s > whole]
+        named = "\n  ".join(f"step {s}: {self._problem(s)}" for s in damaged)
+        if whole is None:
+            if damaged:
+                raise CheckpointError(
+                    f"no checkpoint in {self.path} is whole:\n  {named}\n"
+                    "Start again without --resume, or bring back a copy"
+                )
+            return
+        for step in damaged:
+            target = self.path.parent / "damaged" / str(step)
+            target.parent.mkdir(exist_ok=True)
+            if target.exists():
+                shutil.rmtree(target)
+            (self.path / str(step)).rename(target)
+            del self._problems[step]
+        if damaged:
+            print(
+                f"warning: damaged checkpoints in {self.path}:\n  {named}\n"
+                f"moved to {self.path.parent / 'damaged'}; going on from step {whole}",
+                file=sys.stderr,
+            )
+            self._manager.reload()
 
     def save(self, state: TrainState, identity: dict[str, Any]) -> None:
         """Save the state under its own step; a step that is there stays as it is.
@@ -86,17 +130,53 @@ class Checkpoints:
             state: the train state.
             identity: what a resuming run must agree with: the flat configuration and
                 the hashes of data and tokenizer.
+
+        Raises:
+            CheckpointError: it cannot be written; the earlier ones are as they were.
         """
         step = int(state.step)
         if step == self.latest_step:
             return
-        self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(to_host(state)),
-                identity=ocp.args.JsonSave(identity),
-            ),
-        )
+        arrays = to_host(state)
+        try:
+            self._require_room(sum(a.nbytes for a in arrays.values()))
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(arrays),
+                    identity=ocp.args.JsonSave(identity),
+                ),
+            )
+            manifest.write(self.path / str(step))
+        except Exception as error:  # orbax and its storage raise many types
+            # A full disk is no error of this program: one line, whatever its cause.
+            before = self.latest_step
+            kept = (
+                "none before it" if before is None else f"the newest is step {before}"
+            )
+            raise CheckpointError(
+                f"cannot save the checkpoint of step {step} in {self.path}: "
+                f"{_first_line(error)} ({kept})"
+            ) from error
+        self._problems[step] = None
+        for old in self._steps()[self._keep :]:
+            self._problems.pop(old, None)
+            self._manager.delete(old)
+
+    def _require_room(self, nbytes: int) -> None:
+        free = shutil.disk_usage(self.path).free
+        if free < nbytes:
+            raise OSError(f"it needs {nbytes:,} bytes, {free:,} are free on the disk")
+
+    def _steps(self) -> list[int]:
+        """Return the steps that have a folder, newest first."""
+        names = [path.name for path in self.path.iterdir() if path.is_dir()]
+        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+    def _problem(self, step: int) -> str | None:
+        if step not in self._problems:
+            self._problems[step] = manifest.problem(self.path / str(step))
+        return self._problems[step]
 
     def identity(self) -> dict[str, Any]:
         """Return the identity that the newest checkpoint was saved with."""
@@ -134,10 +214,28 @@ class Checkpoints:
         return from_host(template, self.arrays())
 
     def _require_step(self) -> int:
-        if self.latest_step is None:
-            raise ConfigError(f"no checkpoint in {self.path}")
-        return self.latest_step
+        step = self.latest_step
+        if step is not None:
+            if (newest := self._steps()[0]) != step and not self._warned:
+                print(
+                    f"warning: the checkpoint of step {newest} in {self.path} is "
+                    f"damaged ({self._problem(newest)}); using that of step {step}",
+                    file=sys.stderr,
+                )
+                self._warned = True
+            return step
+        if steps := self._steps():
+            raise CheckpointError(
+                f"no checkpoint in {self.path} is whole; step {steps[0]}: "
+                f"{self._problem(steps[0])}"
+            )
+        raise CheckpointError(f"no checkpoint in {self.path}")
 
     def _restore(self, item: str, how: Any) -> Any:
         args = ocp.args.Composite(**{item: how})
         return self._manager.restore(self._require_step(), args=args)[item]
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of what an exception says, or its type."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -5,6 +5,7 @@ properties.  Nothing here imports JAX.
 """
 
 import dataclasses
+import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,86 @@ class ConfigError(ValueError):
     """A configuration that cannot be: the user must change the command line."""
 
 
+@dataclass(frozen=True)
+class Range:
+    """The numbers that an option takes; NaN and infinities are in none."""
+
+    low: float
+    high: float = math.inf
+    without: str = ""  # "low", "high": the ends that are left out
+
+    def __contains__(self, value: float) -> bool:
+        """Whether a number is in the range."""
+        if not math.isfinite(value) or not self.low <= value <= self.high:
+            return False
+        ends = {"low": self.low, "high": self.high}
+        return all(value != ends[end] for end in self.without.split())
+
+    def __str__(self) -> str:
+        """Return "at least 1", "above 0", "in [0, 1)"."""
+        if self.high in (math.inf, LARGEST):
+            return f"{'above' if self.without else 'at least'} {self.low:g}"
+        left = "(" if "low" in self.without else "["
+        right = ")" if "high" in self.without else "]"
+        return f"in {left}{self.low:g}, {self.high:g}{right}"
+
+
+LARGEST = 2**31 - 1  # counts and seeds are int32 on the device
+COUNT, COUNT_OR_NONE = Range(1, LARGEST), Range(0, LARGEST)
+POSITIVE, SHARE = Range(0, without="low"), Range(0, 1, without="low high")
+BELOW_ONE = Range(0, 1, without="high")
+
+# What each number may be; one without a row here fails when its class is made.
+RANGES: dict[str, Range] = {
+    "model.vocab_size": COUNT,
+    "model.context": COUNT,
+    "model.d_model": COUNT,
+    "model.n_layers": COUNT,
+    "model.n_heads": COUNT,
+    "model.n_kv_heads": COUNT,
+    "model.d_ff": COUNT,
+    "model.rope_theta": POSITIVE,
+    "model.norm_eps": POSITIVE,
+    "model.dropout": BELOW_ONE,
+    "data.stories": Range(100, LARGEST),
+    "data.valid_share": SHARE,
+    "data.tokenizer_stories": COUNT,
+    "steps": COUNT,
+    "batch_size": COUNT,
+    "micro_batches": COUNT,
+    "learning_rate": POSITIVE,
+    "min_lr_ratio": Range(0, 1),
+    "warmup_steps": COUNT_OR_NONE,
+    "weight_decay": Range(0),
+    "beta1": BELOW_ONE,
+    "beta2": BELOW_ONE,
+    "clip_norm": POSITIVE,
+    "seed": COUNT_OR_NONE,
+    "data_seed": COUNT_OR_NONE,
+    "eval_every": COUNT,
+    "eval_batches": COUNT,
+    "grad_every": COUNT_OR_NONE,
+    "sample_tokens": COUNT_OR_NONE,
+    "sample_temperature": Range(0),
+    "stop_after": COUNT,
+    "checkpoint_every": COUNT,
+    "keep_checkpoints": COUNT,
+    "log_every": COUNT,
+}
+
+
 def _require(holds: bool, key: str, what: str, config: Any) -> None:
     if not holds:
         found = getattr(config, key.rpartition(".")[2])
         raise ConfigError(f"{key} must be {what}, got {found!r}")
+
+
+def _check_numbers(config: Any, section: str = "") -> None:
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            allowed = RANGES[section + field.name]
+            _require(value in allowed, section + field.name, str(allowed), config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +117,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Check that heads and sizes fit together."""
-        for name in ("vocab_size", "context", "d_model", "n_layers", "n_heads", "d_ff"):
-            _require(getattr(self, name) >= 1, f"model.{name}", "at least 1", self)
+        _check_numbers(self, "model.")
         _require(
             self.d_model % (2 * self.n_heads) == 0,
             "model.d_model",
@@ -49,12 +125,11 @@ class ModelConfig:
             self,
         )
         _require(
-            self.n_kv_heads >= 1 and self.n_heads % self.n_kv_heads == 0,
+            self.n_heads % self.n_kv_heads == 0,
             "model.n_kv_heads",
             f"a divisor of n_heads = {self.n_heads}",
             self,
         )
-        _require(0 <= self.dropout < 1, "model.dropout", "in [0, 1)", self)
 
     @property
     def head_dim(self) -> int:
@@ -85,8 +160,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Check shares and counts."""
-        _require(0 < self.valid_share < 1, "data.valid_share", "in (0, 1)", self)
-        _require(self.stories >= 100, "data.stories", "at least 100", self)
+        _check_numbers(self, "data.")
         if self.valid_path is not None and self.path is None:
             raise ConfigError("data.valid_path needs data.path, the text to train on")
 
@@ -136,18 +210,13 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Check counts that divide or must be positive."""
-        for name in (
-            *("steps", "batch_size", "micro_batches", "eval_every", "eval_batches"),
-            *("checkpoint_every", "keep_checkpoints", "log_every"),
-        ):
-            _require(getattr(self, name) >= 1, name, "at least 1", self)
+        _check_numbers(self)
         _require(
             self.batch_size % self.micro_batches == 0,
             "micro_batches",
             f"a divisor of batch_size = {self.batch_size}",
             self,
         )
-        _require(self.grad_every >= 0, "grad_every", "at least 0", self)
         if self.param_dtype == "f32" and self.master != "f32":
             raise ConfigError(
                 f"master={self.master} is a way to keep bf16 weights: add "

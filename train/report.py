@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 RUN_FILES = ("metrics.jsonl", "run.json", "loss.png", "sample.txt", "tokenizer.json",
-             "checkpoints", "gradients")  # fmt: skip
+             "checkpoints", "gradients", "damaged")  # fmt: skip
 
 
 class ShowStep(Protocol):

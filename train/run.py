@@ -5,6 +5,7 @@ report.  The numbers of a run depend on its configuration alone.
 """
 
 import contextlib
+import errno
 import importlib.metadata
 import math
 import platform
@@ -36,6 +37,11 @@ _PACKAGES = (
 )
 _ORDER_STEPS = 100  # steps whose data order is hashed into run.json
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
+# What the user's disk says, and no traceback of ours explains better.
+_FROM_OUTSIDE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
+    *(errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+}
 
 
 def train(preset: str, config: TrainConfig) -> int:
@@ -72,6 +78,7 @@ def train(preset: str, config: TrainConfig) -> int:
     with contextlib.ExitStack() as stack:
         checkpoints = stack.enter_context(Checkpoints(run, config.keep_checkpoints))
         if config.resume:
+            checkpoints.set_damaged_aside()
             checkpoints.require_identity(identity)
             state = checkpoints.restore(jax.eval_shape(lambda: init_state(config)))
         else:
@@ -148,11 +155,20 @@ def scalars(found: StepMetrics) -> dict[str, Any]:
 
 def prepare_directory(run: Path, *, resume: bool) -> None:
     """Create the run directory; an earlier run in it is moved aside, not lost."""
+    try:
+        is_folder = run.is_dir() or not run.exists()
+    except OSError:  # a name that the file system does not take
+        is_folder = False
+    if not is_folder:
+        raise ConfigError(f"--out must be a folder or new, found a file: {run}")
     if resume:
         if not (run / "checkpoints").is_dir():
             raise ConfigError(f"nothing to resume in {run}")
         return
-    run.mkdir(parents=True, exist_ok=True)
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder of --out: {error}") from error
     if moved := report.set_aside(run):
         print(f"the earlier run in {run} was moved to {moved}")
 
@@ -285,6 +301,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return train(preset, config)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except OSError as error:
+        if error.errno not in _FROM_OUTSIDE:
+            raise
+        print(f"error: cannot write: {error}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("interrupted outside of the training loop", file=sys.stderr)

@@ -106,10 +106,15 @@ def load_run(run: Path) -> tuple[ModelConfig, nnx.State, Tokenizer]:
     """
     if not (run / "run.json").is_file() or not (run / "checkpoints").is_dir():
         raise ConfigError(f"{run} is not a run directory with checkpoints")
-    config = unflatten(json.loads((run / "run.json").read_text())["config"]).model
+    whole = unflatten(json.loads((run / "run.json").read_text())["config"])
+    config = whole.model
     with Checkpoints(run) as checkpoints:
         arrays = checkpoints.arrays()
     _, shapes = abstract_decoder(config)
+    if whole.param_dtype == "bf16":
+        shapes = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, jnp.bfloat16), shapes
+        )
     # The paths in a checkpoint are those of the train state that holds the parameters.
     holder = TrainState(step=None, params=shapes, opt_state=None)  # type: ignore[arg-type]
     params = from_host(holder, arrays).params

@@ -7,8 +7,13 @@ optax's tuples.  A checkpoint that is not what was saved is never read: the one 
 takes its place, and the damaged one is moved to `DIR/damaged`.
 """
 
+import contextlib
+import logging
+import os
+import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -140,13 +145,14 @@ class Checkpoints:
         arrays = to_host(state)
         try:
             self._require_room(sum(a.nbytes for a in arrays.values()))
-            self._manager.save(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(arrays),
-                    identity=ocp.args.JsonSave(identity),
-                ),
-            )
+            with _without_log():
+                self._manager.save(
+                    step,
+                    args=ocp.args.Composite(
+                        state=ocp.args.StandardSave(arrays),
+                        identity=ocp.args.JsonSave(identity),
+                    ),
+                )
             manifest.write(self.path / str(step))
         except Exception as error:  # orbax and its storage raise many types
             # A full disk is no error of this program: one line, whatever its cause.
@@ -156,7 +162,7 @@ class Checkpoints:
             )
             raise CheckpointError(
                 f"cannot save the checkpoint of step {step} in {self.path}: "
-                f"{_first_line(error)} ({kept})"
+                f"{_reason(error)} ({kept})"
             ) from error
         self._problems[step] = None
         for old in self._steps()[self._keep :]:
@@ -236,6 +242,20 @@ class Checkpoints:
         return self._manager.restore(self._require_step(), args=args)[item]
 
 
-def _first_line(error: BaseException) -> str:
-    """Return the first line of what an exception says, or its type."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+def _reason(error: BaseException) -> str:
+    """Return what an exception says in one line: the system's error, if it has one."""
+    text = str(error)
+    if code := re.search(r"os_error_code='(\d+)'", text):  # as tensorstore writes it
+        return os.strerror(int(code[1]))
+    return next(iter(text.splitlines()), "") or type(error).__name__
+
+
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """Silence absl: orbax logs what it raises, once a thread with its traceback."""
+    logger = logging.getLogger("absl")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import tyro
 
-from train.config import PRESETS, ConfigError, TrainConfig, field_types
+from train.config import PRESETS, RANGES, ConfigError, TrainConfig, field_types
 
 
 def parse_args(argv: Sequence[str]) -> tuple[str, TrainConfig]:
@@ -83,8 +83,10 @@ def _check_value(name: str, kind: Any, value: str) -> None:
     for number in (int, float):
         if number in options:
             try:
-                number(value)
+                found = number(value)
             except ValueError:
                 raise ConfigError(
                     f"{name} must be {number.__name__}, got {value!r}"
                 ) from None
+            if found not in RANGES[name]:
+                raise ConfigError(f"{name} must be {RANGES[name]}, got {found!r}")

@@ -183,3 +183,34 @@ def test_a_kill_during_a_save(tmp_path: Path, when: str, newest: int) -> None:
         checkpoints.set_damaged_aside()
         assert checkpoints.latest_step == newest
         assert checkpoints.arrays()[".params['w']"][0] == newest
+
+
+FULL = """
+import sys
+from pathlib import Path
+import numpy as np, jax.numpy as jnp
+from train.checkpoint import CheckpointError, Checkpoints
+from train.step import TrainState
+from vkore_jax import errors  # JAX's plugins are loaded before the limit is set
+import resource, signal
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with Checkpoints(Path(sys.argv[1])) as checkpoints:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    state = TrainState(jnp.int32(4), {"w": np.random.rand(90_000)}, ())
+    try:
+        checkpoints.save(state, {})
+    except CheckpointError as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_write_that_fails_inside_of_orbax_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.startswith("cannot save the checkpoint of step 4 in ")
+    assert done.stdout.endswith("File too large (none before it)\n")
+    assert done.stdout.count("\n") == 1

@@ -1,5 +1,6 @@
 """The commands as a user types them, each in a process of its own on the CPU."""
 
+import errno
 import json
 import os
 import signal
@@ -153,3 +154,34 @@ def test_ctrl_c_saves_a_checkpoint_and_leaves(
     assert err == ""
     steps = [json.loads(t)["step"] for t in metrics.read_text().splitlines()]
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == [str(steps[-1])]
+
+
+def test_out_must_be_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("kept")
+    for out in (file, file / "below"):
+        for flags in ([], ["--resume"]):
+            assert run.main(["smoke", "--out", str(out), *flags]) == 2
+            error = capsys.readouterr().err
+            assert str(out) in error or "file" in error
+            assert error.count("\n") == 1
+    assert file.read_text() == "kept"
+
+
+def test_a_full_disk_is_one_line(
+    tiny_args: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
+
+    monkeypatch.setattr(run.report, "write_json", full)
+    monkeypatch.setattr(run, "init_state", lambda config: None)
+    assert run.main([*tiny_args, "--out", str(tmp_path)]) == 2
+    assert capfd.readouterr().err == (
+        "error: cannot write: [Errno 28] No space left on device: 'metrics.jsonl'\n"
+    )

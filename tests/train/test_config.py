@@ -1,13 +1,17 @@
 """Presets, the command line and its errors."""
 
 import dataclasses
+import math
 import re
+import typing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from train.config import (
     PRESETS,
+    RANGES,
     ConfigError,
     ModelConfig,
     TrainConfig,
@@ -96,6 +100,43 @@ def test_impossible_models_are_refused(fields: dict, message: str) -> None:
 def test_micro_batches_must_divide_the_batch() -> None:
     with pytest.raises(ConfigError, match="micro_batches must be a divisor"):
         TrainConfig(batch_size=8, micro_batches=3)
+
+
+def numbers() -> list[tuple[str, type]]:
+    found = []
+    for key, kind in field_types().items():
+        options = {kind, *typing.get_args(kind)}
+        found += [(key, n) for n in (int, float) if n in options]
+    return found
+
+
+def changed(key: str, value: Any) -> dict[str, Any]:
+    return flatten(TrainConfig()) | {key: value}
+
+
+def test_every_number_has_a_range() -> None:
+    assert {key for key, _ in numbers()} == RANGES.keys()
+
+
+@pytest.mark.parametrize(("key", "kind"), numbers())
+def test_senseless_numbers_are_refused(key: str, kind: type) -> None:
+    unflatten(changed(key, flatten(TrainConfig())[key]))
+    bad = [-1, 2**31] if kind is int else [math.nan, math.inf, -math.inf, -1.0]
+    if 0 not in RANGES[key]:
+        bad.append(kind(0))
+    for value in bad:
+        with pytest.raises(ConfigError, match=f"{re.escape(key)} must be .* got"):
+            unflatten(changed(key, value))
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("learning_rate", "nan"), ("learning_rate", "0"), ("clip_norm", "inf"),
+     ("beta1", "1.0"), ("sample_temperature", "-0.5"), ("weight_decay", "nan")],
+)  # fmt: skip
+def test_the_command_line_refuses_them_too(key: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} must be"):
+        parse_args(["smoke", f"--{key}", text])
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -7,7 +7,7 @@ RUN    ?= runs/demo
 BRIDGE := $(wildcard setup.py vkore_jax/pjrt/csrc/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint docs bench clean distclean
+.PHONY: help demo numerics test test-slow lint docs bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' \
@@ -26,10 +26,13 @@ $(VENV)/.installed-%: pyproject.toml $(BRIDGE) | $(PY)
 	@touch $@
 
 demo: $(VENV)/.installed-train  ## train a 1 M parameter story model on the NPU
-	JAX_PLATFORMS=vkore $(PY) -m train smoke --out $(RUN)
+	$(PY) -m train.demo --out $(RUN)
 	@echo
-	@echo "trained on the emulated NPU; the loss plot, metrics.jsonl, run.json (with"
-	@echo "the ledger) and the checkpoints are in $(RUN)"
+	@echo "the loss plot, metrics.jsonl, run.json (with the ledger) and the checkpoints"
+	@echo "of the emulated NPU's run are in $(RUN)"
+
+numerics: $(VENV)/.installed-train  ## rerun docs/numerics.md on DATA=train.txt VALID=valid.txt OUT=dir
+	$(PY) -m benchmarks.numerics --data $(DATA) --valid $(VALID) --out $(OUT) --docs docs/numerics.md
 
 test: $(VENV)/.installed-train,test  ## run the tests on two processes, but the slow
 	$(PY) -m pytest -n 2 -q -m "not slow" $(ARGS)

@@ -252,10 +252,24 @@ def _reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _without_log() -> Iterator[None]:
-    """Silence absl: orbax logs what it raises, once a thread with its traceback."""
+    """Silence what orbax prints about an error that it also raises.
+
+    It logs a traceback for each thread, and writes that fail late find the event loop
+    of the failed save closed: they end in the hook for uncaught exceptions.
+    """
     logger = logging.getLogger("absl")
     before, logger.disabled = logger.disabled, True
     try:
         yield
+    except Exception:
+        sys.excepthook = _all_but_closed_loops
+        raise
     finally:
         logger.disabled = before
+
+
+def _all_but_closed_loops(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    if "Event loop is closed" not in str(error):
+        sys.__excepthook__(kind, error, trace)

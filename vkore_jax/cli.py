@@ -124,6 +124,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="RUN",
         help="the reference with other seeds, for a band",
     )
+    for flag, what in (
+        ("--again", "a run, and itself with its sums in another order: a self-control"),
+        ("--pair", "reference and run at another seed; may be repeated, as --again"),
+    ):
+        compare.add_argument(
+            flag, type=Path, nargs=2, action="append", default=[], metavar="RUN",
+            help=what,
+        )  # fmt: skip
     compare.add_argument(
         "--until", type=int, metavar="STEP", help="leave out the steps after this one"
     )
@@ -214,6 +222,8 @@ def _compare(args: argparse.Namespace) -> None:
         args.runs,
         null=args.null,
         seeds=args.seeds,
+        again=args.again,
+        pairs=args.pair,
         until=args.until,
     )
     print(markdown(found, with_plots=False), end="")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from vkore_jax import cli
-from vkore_jax.compare import compare, read_run
+from vkore_jax.compare import compare, markdown, read_run, self_bound
 from vkore_jax.compare.plots import smooth
 from vkore_jax.compare.statistics import cosine, figures, pearson
 from vkore_jax.errors import InvalidArgument
@@ -165,6 +165,28 @@ def test_held_out_text_and_gradients(write: Write) -> None:
     np.save(paths[1] / "gradients" / "step-000050.npy", gradient[:50])
     with pytest.raises(InvalidArgument, match=r"100 numbers .* and 50"):
         figures(*map(read_run, paths))
+
+
+def test_a_self_control_bounds_what_can_be_claimed(write: Write) -> None:
+    base = np.linspace(4, 2, N)
+    bump = np.where(np.arange(N) == 7, 0.25, 0.0)
+    ref, chip = write("ref", base), write("chip", base + 0.4 * bump)
+    twice, far = write("twice", base + 1.4 * bump), write("far", base - 2 * bump)
+    seed, chip1 = write("s1", base + 1), write("c1", base + 1.5)
+    found = compare(
+        ref, [chip, far], seeds=[seed], again=[(chip, twice)], pairs=[(seed, chip1)]
+    )
+    assert self_bound(found.pairs) == pytest.approx(0.25)
+    assert [p.kind for p in found.pairs] == ["self", "seed"]
+    assert found.pairs[1].found.mean_gap == pytest.approx(0.5)
+    assert found.runs[0].mean_gap == pytest.approx(0.1 / N)
+    text = markdown(found, with_plots=False)
+    assert "`twice` against `chip` (self-control) | 0.25000 (8) |" in text
+    assert "`c1` against `s1` (other seed) | 0.50000" in text
+    assert "`s1` against `ref` (seed band) | 1.00000" in text
+    assert "differs by up to 0.25000 nats a token" in text
+    assert "Within it: `chip`." in text
+    assert self_bound(()) is None
 
 
 def test_the_band_of_seeds(write: Write) -> None:

@@ -320,3 +320,16 @@ def test_weights_and_gradients_must_be_there_and_fit() -> None:
         tx.update(params, state)
     with pytest.raises(InvalidArgument, match="found float16"):
         tx.update({"w": jnp.zeros(3, jnp.float16)}, state, params)
+
+
+def test_kahan_keeps_what_the_step_itself_lost() -> None:
+    """Sign changes: the step is no bf16 number, and the weight misses its target."""
+    params = {"w": jnp.array([-0.45703125, 0.140625, 0.251953125], jnp.bfloat16)}
+    update = jnp.array([1.4609375, -4.15625, -0.75390625], jnp.float32)  # bf16 numbers
+    tx = optim.master_weights(optax.identity(), "kahan")
+    steps, state = tx.update({"w": update}, tx.init(params), params)
+    new: Any = optax.apply_updates(params, steps)
+    total = new["w"].astype(jnp.float32) + state.kept["w"].astype(jnp.float32)
+    wanted = params["w"].astype(jnp.float32) + update
+    assert (new["w"].astype(jnp.float32) != wanted).all()
+    np.testing.assert_array_equal(total, wanted)

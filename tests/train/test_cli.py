@@ -9,9 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from train import run
+from train.step import TrainState
 
 ROOT = Path(__file__).parents[2]
 # Without what only the step cares about: each process compiles for itself.
@@ -180,7 +182,8 @@ def test_a_full_disk_is_one_line(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
 
     monkeypatch.setattr(run.report, "write_json", full)
-    monkeypatch.setattr(run, "init_state", lambda config: None)
+    state = TrainState(np.int32(0), None, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(run, "init_state", lambda config: state)
     assert run.main([*tiny_args, "--out", str(tmp_path)]) == 2
     assert capfd.readouterr().err == (
         "error: cannot write: [Errno 28] No space left on device: 'metrics.jsonl'\n"

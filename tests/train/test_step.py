@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import train.step as train_step
 from train.config import ModelConfig, TrainConfig
 from train.step import (
     StepMetrics,
@@ -16,7 +17,6 @@ from train.step import (
     init_state,
     lr_schedule,
     make_eval_step,
-    make_loss,
     make_train_step,
     optimizer,
 )
@@ -74,37 +74,28 @@ def test_micro_batches_give_the_gradient_of_the_whole(batch: np.ndarray) -> None
         np.testing.assert_allclose(a, b, atol=1e-2 * float(np.abs(a).max()))
 
 
-def test_a_micro_batch_weighs_its_share_and_draws_its_own_dropout(
-    batch: np.ndarray,
+def test_micro_batches_are_averaged_and_draw_their_own_keys(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two equal halves give the numbers of one of them, but for dropout's draws."""
-    twice = np.concatenate([batch[:2], batch[:2]])
-    small = ModelConfig(
-        vocab_size=50, context=12, d_model=16, n_layers=1, n_heads=2, n_kv_heads=2,
-        d_ff=16,
-    )  # fmt: skip
-    one = dataclasses.replace(CONFIG, model=small, batch_size=2)
-    two = dataclasses.replace(one, batch_size=4, micro_batches=2)
-    _, alone = one_step(one, batch[:2])
-    _, cut = one_step(two, twice)
-    np.testing.assert_allclose(cut.loss, alone.loss, rtol=1e-3)
-    np.testing.assert_allclose(cut.grad_norm, alone.grad_norm, rtol=1e-2)
+    """With a loss that is seen through: w * (mean of the rows + a number drawn)."""
 
-    model = dataclasses.replace(small, dropout=0.5)
-    noisy = dataclasses.replace(two, model=model)
-    halves = [
-        one_step(dataclasses.replace(noisy, batch_size=2, micro_batches=1), rows)[1]
-        for rows in (batch[:2],)
-    ]
-    _, mixed = one_step(noisy, twice)
-    # With one key for both, the mean of two equal halves is that of a single one.
-    keys = jax.random.fold_in(jax.random.fold_in(jax.random.key(noisy.seed), 1), 0)
-    loss = jax.jit(make_loss(noisy))
-    params = init_state(noisy).params
-    drawn = [loss(params, batch[:2], jax.random.fold_in(keys, i)) for i in range(2)]
-    assert abs(float(drawn[0] - drawn[1])) > 1e-4
-    np.testing.assert_allclose(mixed.loss, np.mean(drawn), rtol=1e-5)
-    np.testing.assert_allclose(halves[0].loss, loss(params, batch[:2], keys), rtol=1e-5)
+    def loss(params: Any, batch: jax.Array, key: jax.Array) -> jax.Array:
+        drawn = jax.random.uniform(key)
+        return jnp.sum(params["w"]) * (batch.astype(jnp.float32).mean() + drawn)
+
+    monkeypatch.setattr(train_step, "make_loss", lambda config: loss)
+    config = dataclasses.replace(CONFIG, micro_batches=2, grad_every=1, seed=3)
+    rows = np.array([[1, 1], [2, 2], [5, 5], [6, 6]], np.int32)
+    root = jax.random.fold_in(jax.random.key(3), 1)
+    for done in (0, 7):
+        params = {"w": jnp.ones(1)}
+        state = TrainState(jnp.int32(done), params, optimizer(config).init(params))
+        _, found = make_train_step(config)(state, rows)
+        key = jax.random.fold_in(root, done)
+        drawn = [jax.random.uniform(jax.random.fold_in(key, i)) for i in range(2)]
+        wanted = (1.5 + drawn[0] + 5.5 + drawn[1]) / 2
+        for value in (found.loss, found.gradient["w"][0], found.grad_norm):
+            np.testing.assert_allclose(value, wanted, rtol=1e-5)
 
 
 def test_clipping_bounds_the_gradient_that_the_optimizer_sees() -> None:

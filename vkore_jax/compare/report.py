@@ -13,7 +13,14 @@ from pathlib import Path
 
 from vkore_jax.compare import plots
 from vkore_jax.compare.runs import Run, read_run
-from vkore_jax.compare.statistics import Band, Figures, figures, seed_band
+from vkore_jax.compare.statistics import (
+    Band,
+    Figures,
+    Pair,
+    figures,
+    seed_band,
+    self_bound,
+)
 from vkore_jax.errors import InvalidArgument
 
 
@@ -25,6 +32,7 @@ class Comparison:
     runs: tuple[Figures, ...]
     null: Figures | None  # reference against itself with another seed
     band: Band | None
+    pairs: tuple[Pair, ...] = ()  # yardsticks: self-controls and other seeds
 
 
 def compare(
@@ -33,6 +41,8 @@ def compare(
     *,
     null: Path | None = None,
     seeds: Sequence[Path] = (),
+    again: Sequence[tuple[Path, Path]] = (),
+    pairs: Sequence[tuple[Path, Path]] = (),
     until: int | None = None,
 ) -> Comparison:
     """Read run directories and compare them.
@@ -43,6 +53,9 @@ def compare(
         null: the reference with another seed: the figures of two runs that have
             nothing in common but what they learn.
         seeds: runs of the reference with other seeds; they span a band.
+        again: self-controls: a run, and the same run with its sums in another order
+            (a batch in two halves, another number of threads).
+        pairs: reference and run at other seeds, the reference first.
         until: last step to look at; None: all (`skipped` counts the whole run).
 
     Raises:
@@ -58,7 +71,10 @@ def compare(
     def read(path: Path) -> Run:
         return read_run(path, names[path]).until(until)
 
-    names = _names([reference, *runs, *([null] if null else []), *seeds])
+    yardsticks = [("self", a, b) for a, b in again] + [("seed", a, b) for a, b in pairs]
+    everyone = [reference, *runs, *([null] if null else []), *seeds]
+    everyone += [path for _, *both in yardsticks for path in both]
+    names = _names(list(dict.fromkeys(everyone)))
     first = read(reference)
     others = [read(path) for path in runs]
     for run in others:
@@ -67,11 +83,17 @@ def compare(
     band = None
     if seeds:
         band = seed_band(first, tuple(read(p) for p in seeds))
+    found: list[Pair] = []
+    for kind, a, b in yardsticks:
+        base, other = read(a), read(b)
+        _require_same_data(base, other)
+        found.append(Pair(kind=kind, base=base, found=figures(base, other)))
     return Comparison(
         reference=first,
         runs=tuple(figures(first, run) for run in others),
         null=None if control is None else figures(first, control),
         band=band,
+        pairs=tuple(found),
     )
 
 
@@ -121,6 +143,9 @@ def write_series(comparison: Comparison, path: Path) -> None:
         everyone.append(comparison.null.run)
     if comparison.band is not None:
         everyone += [r for r in comparison.band.seeds if r.path not in _paths(everyone)]
+    for pair in comparison.pairs:
+        both = (pair.base, pair.found.run)
+        everyone += [r for r in both if r.path not in _paths(everyone)]
     columns = [dict(zip(run.steps.tolist(), run.loss.tolist())) for run in everyone]
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -156,6 +181,14 @@ def markdown(comparison: Comparison, *, with_plots: bool) -> str:
         ]
     if comparison.band is not None:
         parts += [_band_text(comparison, comparison.band)]
+    if comparison.pairs or comparison.band is not None:
+        parts += [
+            "What these gaps are worth: the same run done twice (its sums in another "
+            "order), other seeds, and the runs above, by magnitude:",
+            bounds_table(comparison),
+        ]
+        if (bound := self_bound(comparison.pairs)) is not None:
+            parts += [bound_text(comparison, bound)]
     parts += ["The runs:", facts_table(comparison)]
     if with_plots:
         parts += ["![losses](loss.png)", "![gaps](gap.png)"]
@@ -182,6 +215,46 @@ def trajectory_table(comparison: Comparison) -> str:
         for found in _everyone(comparison)
     ]
     return table(head, rows)
+
+
+def bounds_table(comparison: Comparison) -> str:
+    """Return gaps of runs and yardsticks, side by side, as a Markdown table."""
+    head = ("what", "largest gap (step)", "mean gap", "gap of the last tenth")
+    name = comparison.reference.name
+    rows = [(f"`{f.run.name}` against `{name}`", f) for f in comparison.runs]
+    titles = {"self": "self-control", "seed": "other seed"}
+    rows += [
+        (f"`{p.found.run.name}` against `{p.base.name}` ({titles[p.kind]})", p.found)
+        for p in comparison.pairs
+    ]
+    if comparison.band is not None:
+        rows += [
+            (
+                f"`{run.name}` against `{name}` (seed band)",
+                figures(comparison.reference, run),
+            )
+            for run in comparison.band.seeds
+        ]
+    cells = [
+        (
+            what,
+            f"{abs(f.max_gap):.5f} ({f.max_gap_step})",
+            f"{f.mean_gap:.5f}",
+            f"{abs(f.tail_gap):.5f}",
+        )
+        for what, f in rows
+    ]
+    return table(head, cells)
+
+
+def bound_text(comparison: Comparison, bound: float) -> str:
+    """Say what the self-controls allow to claim."""
+    within = [f"`{f.run.name}`" for f in comparison.runs if abs(f.max_gap) <= bound]
+    return (
+        f"The same run done twice differs by up to {bound:.5f} nats a token: no two "
+        "runs can be said to agree more closely. Within it: "
+        f"{', '.join(within) or 'none'}."
+    )
 
 
 def quality_table(comparison: Comparison) -> str:

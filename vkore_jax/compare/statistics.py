@@ -34,6 +34,7 @@ class Figures:
     max_gap: float  # the gap of largest magnitude
     max_gap_step: int
     max_gap_share: float
+    mean_gap: float  # mean magnitude over all steps
     final_gap: float  # at the last common step
     final_gap_share: float
     tail_gap: float  # mean over the last tenth of the steps
@@ -105,6 +106,7 @@ def figures(reference: Run, run: Run) -> Figures:
         max_gap=float(gap[at]),
         max_gap_step=int(steps[at]),
         max_gap_share=float(gap[at] / a[at]),
+        mean_gap=float(np.abs(gap).mean()),
         final_gap=float(gap[-1]),
         final_gap_share=float(gap[-1] / a[-1]),
         tail_gap=tail_gap,
@@ -116,6 +118,28 @@ def figures(reference: Run, run: Run) -> Figures:
         non_finite=run.non_finite,
         skipped=run.skipped,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two runs that a comparison sets beside its own: a yardstick.
+
+    A self-control ("self") is a run repeated with the same numbers and another order
+    of the same sums; a seed pair ("seed") is reference and run at another seed.
+    """
+
+    kind: str
+    base: Run
+    found: Figures  # of the other run against the base
+
+
+def self_bound(pairs: tuple[Pair, ...]) -> float | None:
+    """Return the largest gap of the self-controls, nats a token; None without any.
+
+    Two runs that are closer than this cannot be told from one run done twice.
+    """
+    gaps = [abs(p.found.max_gap) for p in pairs if p.kind == "self"]
+    return max(gaps, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +156,10 @@ class Band:
         """Mean width over the last tenth of the steps, nats a token."""
         tail = max(1, round(TAIL * len(self.steps)))
         return float((self.high - self.low)[-tail:].mean())
+
+    def largest(self, reference: Run) -> float:
+        """Return the largest gap of a seed run to the reference, nats a token."""
+        return max(abs(figures(reference, run).max_gap) for run in self.seeds)
 
     def share_within(self, run: Run) -> float:
         """Return the share of the run's steps within the band (where both are)."""

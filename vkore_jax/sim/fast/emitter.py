@@ -15,6 +15,7 @@ below a transpose, where the contraction can still absorb the transpose.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ Shape = tuple[int, ...]
 BF16_FORMAT = (8, 7)
 BF16_LEAST_NORMAL = 2.0**-126
 _MOVEMENTS = ("reshape", "transpose", "reverse", "broadcast")
+_NAMES = re.compile(r"%\w+(?:#\d+)?")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +119,7 @@ class Emitter:
         self._moves: dict[str, tuple[str, Val, Any]] = {}
         self._bf16: set[str] = set()
         self._at: int | None = None
+        self._made: dict[str, str] = {}
 
     # ------------------------------------------------------------------- raw emission
 
@@ -140,6 +143,7 @@ class Emitter:
         """Append `%n = text` and return the value it defines."""
         name = self.fresh()
         self.line(f"{name} = {text}")
+        self._made[name] = text
         return Val(name, dtype, shape, shape, self.depth)
 
     def ops(self, text: str, types: Sequence[tuple[DType, Shape]]) -> list[Val]:
@@ -150,6 +154,7 @@ class Emitter:
         name = self.fresh()
         count = f":{len(types)}" if len(types) > 1 else ""
         self.line(f"{name}{count} = {text}")
+        self._made[name] = text
         names = (
             [name] if len(types) == 1 else [f"{name}#{i}" for i in range(len(types))]
         )
@@ -314,12 +319,28 @@ class Emitter:
         )
         return self._moved(out, "reverse", v, tuple(axes))
 
-    def origin(self, v: Val) -> str:
+    def origin(self, name: str) -> str:
         """Return the name of the value that this one shows in another arrangement."""
-        name = v.name
-        while (move := self._moves.get(name)) is not None:
+        while (move := self._moves.get(name)) is not None and move[0] in _MOVEMENTS:
             name = move[1].name
         return name
+
+    def ancestors(self, v: Val, oldest: str) -> list[str]:
+        """Return the values from which one is computed, itself included, in order.
+
+        Names count upwards and every operand is named before its reader, so the search
+        ends at `oldest`.  What a region reads counts as read by its operation.
+        """
+        last = _number(oldest)
+        seen, todo = {v.name}, [v.name]
+        while todo:
+            for name in _NAMES.findall(
+                self._made.get(todo.pop().partition("#")[0], "")
+            ):
+                if name not in seen and _number(name) >= last:
+                    seen.add(name)
+                    todo.append(name)
+        return sorted(seen, key=_number)
 
     def _moved(self, out: Val, kind: str, source: Val, argument: Any) -> Val:
         if source.name in self._bf16:
@@ -474,6 +495,12 @@ class Emitter:
             text = f"stablehlo.iota dim = {axis} : {tensor_type(dtype, small)}"
             found = memo[key] = self.op(text, dtype, small)
         return found.standing_for(shape)
+
+
+def _number(name: str) -> int:
+    """Return the place of a name in the order of definition; parameters come first."""
+    number = name.partition("#")[0][1:]
+    return int(number) if number.isdigit() else -1
 
 
 def literal(dtype: DType, value: Any) -> str:

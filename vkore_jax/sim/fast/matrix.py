@@ -10,6 +10,7 @@ from vkore_jax.dtypes import DType
 from vkore_jax.errors import InvalidProgram
 from vkore_jax.isa import Conv, Strategy
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
+from vkore_jax.sim.fast.padding import cropped
 from vkore_jax.sim.fast.scaled import Operand, binary
 from vkore_jax.sim.fast.strategies import STRATEGIES, int8_terms
 
@@ -120,12 +121,17 @@ def _without_units(e: Emitter, v: Val, kept: list[int]) -> tuple[Val, dict[int, 
 def conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
     """Emit a convolution; the layouts are the ISA's (b01f, 01io, b01f)."""
     out_shape = cmd.dst.shape
+    if math.prod(out_shape) == 0:
+        return e.constant(cmd.dst.dtype, out_shape, b"")
     spatial = [str(i) for i in range(len(out_shape) - 2)]
     activation, window = (
         ", ".join(["b", *spatial, "f"]),
         ", ".join([*spatial, "i", "o"]),
     )
-    pads = ", ".join(f"[{a}, {b}]" for a, b in zip(cmd.pad_low, cmd.pad_high))
+    lhs, low, high = cropped(
+        e, e.full(lhs), cmd.pad_low, cmd.pad_high, cmd.lhs_dilation, 1
+    )
+    pads = ", ".join(f"[{a}, {b}]" for a, b in zip(low, high))
     flips = ", ".join("true" if r else "false" for r in cmd.reversal)
     attributes = (
         f"dim_numbers = [{activation}]x[{window}]->[{activation}], "
@@ -148,7 +154,7 @@ def conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
             f"conv: operand types {lhs.dtype} and {rhs.dtype} do not go together"
         )
     terms = int(np.prod(cmd.rhs.shape[:-1], dtype=np.int64))
-    lhs, rhs = e.full(lhs), e.full(rhs)
+    rhs = e.full(rhs)
     channels = cmd.rhs.shape[-2]
     rank = len(out_shape)
     left, right = Operand(lhs, rank - 1, channels), Operand(rhs, rank - 2, channels)

@@ -27,7 +27,7 @@ from vkore_jax.isa import (
     Sort,
     View,
 )
-from vkore_jax.sim.fast import indices, matrix, micro
+from vkore_jax.sim.fast import indices, matrix, micro, once, pooling
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, i64s, ints, tensor_type
 from vkore_jax.sim.fast.inplace import apart
 from vkore_jax.sim.fast.state import State
@@ -128,6 +128,11 @@ def scatter(s: State, cmd: Scatter) -> None:
         apart(s.e, v, [*others, *operands[:i], *operands[i + 1 :]])
         for i, v in enumerate(operands)
     ]
+    if once.has_one_window(cmd):
+        made = once.scattered(s.e, cmd, targets, operands, others[0], updates)
+        for dst, val in zip(cmd.dsts, made):
+            s.write(dst, val)
+        return
     inputs = [*targets, *others]
     _regional(s, "scatter", inputs, attributes, [cmd.combiner], cmd.dsts)
 
@@ -186,14 +191,9 @@ def select_and_scatter(s: State, cmd: SelectAndScatter) -> None:
         pair = [s.scalar(cmd.init), s.scalar(cmd.source)]
         s.write(cmd.dst, *micro.run(s.e, cmd.combiner, pair, ()))
         return
-    attributes = (
-        f"window_dimensions = {i64s(cmd.window)}, "
-        f"window_strides = {i64s(cmd.strides)}, "
-        f"padding = {_padding(cmd.pad_low, cmd.pad_high)}"
-    )
-    inputs = [s.full(cmd.operand), s.full(cmd.source), s.scalar(cmd.init)]
-    programs = [cmd.select, cmd.combiner]
-    _regional(s, "select_and_scatter", inputs, attributes, programs, [cmd.dst])
+    operand, source = s.full(cmd.operand), s.full(cmd.source)
+    made = pooling.scattered(s.e, cmd, operand, source, s.scalar(cmd.init))
+    s.write(cmd.dst, made)
 
 
 def reduce_generic(s: State, cmd: ReduceGeneric) -> None:

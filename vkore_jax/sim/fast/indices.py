@@ -33,7 +33,7 @@ def starts(
     narrow = all(v.dtype.kind == "i" and v.dtype.bits <= 32 for v in views)
     word = I32 if narrow else I64
     return [
-        s.e.convert(_clamped(s.e, s.scalar(v), [extent - size], 0), word)
+        s.e.convert(clamped(s.e, s.scalar(v), [extent - size], 0), word)
         for v, extent, size in zip(views, extents, sizes)
     ]
 
@@ -45,10 +45,10 @@ def gathered(s: State, cmd: Gather) -> Val:
     if math.prod(indices.shape) != components or not components:
         return indices
     highest = [cmd.operand.shape[a] - cmd.slice_sizes[a] for a in cmd.start_index_map]
-    return _clamped(s.e, indices, highest, cmd.index_vector_dim)
+    return clamped(s.e, indices, highest, cmd.index_vector_dim)
 
 
-def _clamped(e: Emitter, v: Val, highest: Sequence[int], axis: int) -> Val:
+def clamped(e: Emitter, v: Val, highest: Sequence[int], axis: int) -> Val:
     """Clamp to [0, highest], which differs along an axis."""
     top = int(ml_dtypes.iinfo(v.dtype.numpy).max)
     bounds = np.array([min(n, top) for n in highest], v.dtype.numpy)

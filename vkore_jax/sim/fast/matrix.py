@@ -10,7 +10,7 @@ from vkore_jax.dtypes import DType
 from vkore_jax.errors import InvalidProgram
 from vkore_jax.isa import Conv, Strategy
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
-from vkore_jax.sim.fast.padding import cropped
+from vkore_jax.sim.fast.padding import cut
 from vkore_jax.sim.fast.scaled import Operand, binary
 from vkore_jax.sim.fast.strategies import STRATEGIES, int8_terms
 
@@ -128,15 +128,13 @@ def conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
         ", ".join(["b", *spatial, "f"]),
         ", ".join([*spatial, "i", "o"]),
     )
-    lhs, low, high = cropped(
-        e, e.full(lhs), cmd.pad_low, cmd.pad_high, cmd.lhs_dilation, 1
-    )
+    lhs, low, high, dilation = _padded(e, cmd, e.full(lhs))
     pads = ", ".join(f"[{a}, {b}]" for a, b in zip(low, high))
     flips = ", ".join("true" if r else "false" for r in cmd.reversal)
     attributes = (
         f"dim_numbers = [{activation}]x[{window}]->[{activation}], "
         f"window = {{stride = {ints(cmd.strides)}, pad = [{pads}], "
-        f"lhs_dilate = {ints(cmd.lhs_dilation)}, rhs_dilate = "
+        f"lhs_dilate = {ints(dilation)}, rhs_dilate = "
         f"{ints(cmd.rhs_dilation)}, reverse = [{flips}]}} "
         f"{{batch_group_count = {cmd.batch_groups} : i64, "
         f"feature_group_count = {cmd.feature_groups} : i64}}"
@@ -160,3 +158,15 @@ def conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
     left, right = Operand(lhs, rank - 1, channels), Operand(rhs, rank - 2, channels)
     out = STRATEGIES[cmd.strategy](e, left, right, product, terms)
     return e.convert(out, cmd.dst.dtype)
+
+
+def _padded(e: Emitter, cmd: Conv, lhs: Val) -> tuple[Val, Shape, Shape, Shape]:
+    """Return an input whose padding is not negative, its padding and its dilation."""
+    low, high = (0, *cmd.pad_low, 0), (0, *cmd.pad_high, 0)
+    dilation = (1, *cmd.lhs_dilation, 1)
+    rest = cut(lhs.shape, low, high, dilation)
+    if not rest.empty:
+        return rest.of(e, lhs), rest.low[1:-1], rest.high[1:-1], cmd.lhs_dilation
+    rank = len(cmd.pad_low)
+    zeros = e.full(e.scalar(lhs.dtype, 0).standing_for(rest.extents))
+    return zeros, (0,) * rank, (0,) * rank, (1,) * rank

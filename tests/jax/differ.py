@@ -60,7 +60,7 @@ def draw(name: str) -> Case:
     tiny = choose(8) == 0
     with jax.enable_x64(x64):
         g = Grower(choose, x64, odd, tiny)
-        grown(g, 1 + choose(6))
+        grown(g, 1 + choose(9))
     chip = "tiny" if choose(12) == 0 else "vk1"
     return Case(g.program, choose(2**16), odd, tiny, x64, chip)
 

@@ -27,7 +27,6 @@ RARE = ("uint8", "int8", "uint32", "int16", "uint16")
 WIDE = ("float64", "int64", "uint64")
 ODD = (np.nan, np.inf, -np.inf, -0.0, 0.0)
 SCALARS = (-(2**31), -70_000, -9, -1, 0, 1, 2, 3, 7, 40, 5000, 70_000, 2**31 - 1)
-ULPS = 16.0
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,12 @@ class Known(Value):
     Attributes:
         grain: finite elements are multiples of this (floats), at most `size` large.
         moved: only data movement made it: all bits must agree.
+        ulps: how far engines may differ where it is not exact.
     """
 
     grain: float = 0.25
     moved: bool = False
+    ulps: float = 0.0
 
     @property
     def count(self) -> int:
@@ -55,7 +56,9 @@ class Known(Value):
     def tolerance(self) -> Tolerance:
         if self.moved:
             return BITS
-        return VALUES if self.exact else Tolerance(Bound.ULP, ulps=ULPS)
+        if self.exact or not self.ulps:
+            return VALUES
+        return Tolerance(Bound.ULP, ulps=self.ulps)
 
 
 class Grower:
@@ -143,6 +146,7 @@ class Grower:
         exact: bool = True,
         size: float | None = None,
         grain: float | None = None,
+        ulps: float = 0.0,
     ) -> tuple[Known, ...]:
         """Append a step.
 
@@ -154,6 +158,7 @@ class Grower:
             exact: exact operands make exact results.
             size: bound of the finite results' magnitude.
             grain: what they are multiples of.
+            ulps: how far they may differ where they are not exact.
         """
         p = self.program
         args = [jax.ShapeDtypeStruct(v.shape, jnp.dtype(v.dtype)) for v in operands]
@@ -161,6 +166,7 @@ class Grower:
         floats = [v for v in operands if v.floating]
         size = max((v.size for v in floats), default=16.0) if size is None else size
         least = min((v.grain for v in floats), default=1.0)
+        ulps = max([ulps, *(v.ulps for v in operands)])
         found: list[Known] = []
         for x in out if isinstance(out, tuple) else (out,):
             kind = jnp.dtype(x.dtype).name
@@ -168,7 +174,7 @@ class Grower:
             still = moves and all(v.moved for v in operands)
             found.append(
                 Known(len(p.values), x.shape, kind, right, size,
-                      least if grain is None else grain, still)
+                      least if grain is None else grain, still, ulps)
             )  # fmt: skip
             p.values.append(found[-1])
         where = tuple(v.index for v in found)

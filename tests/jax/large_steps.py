@@ -59,13 +59,14 @@ def unary(g: Grower) -> None:
     g.add(name, f, [v], size=size.get(name), grain=fine.get(name, v.grain))
 
 
-ROUGH: dict[str, Callable[[Array], Array]] = {
-    "exp": lambda x: jnp.exp(-jnp.abs(x)),
-    "tanh": jnp.tanh,
-    "log": lambda x: jnp.log(jnp.abs(x) + 1),
-    "sqrt": lambda x: jnp.sqrt(jnp.abs(x)),
-    "third": lambda x: x / jnp.asarray(3, x.dtype),
+ROUGH: dict[str, tuple[Callable[[Array], Array], float]] = {
+    "exp": (lambda x: jnp.exp(-jnp.abs(x)), 4.0),
+    "tanh": (jnp.tanh, 12.0),
+    "log": (lambda x: jnp.log(jnp.abs(x) + 1), 4.0),
+    "sqrt": (lambda x: jnp.sqrt(jnp.abs(x)), 0.0),
+    "third": (lambda x: x / jnp.asarray(3, x.dtype), 0.0),
 }
+"""Functions, and how far their results may differ in ulps; 0 for one IEEE operation."""
 
 
 def rough(g: Grower) -> None:
@@ -73,7 +74,48 @@ def rough(g: Grower) -> None:
     v = g.large(lambda v: v.floating and v.exact)
     if v is not None:
         name = g.pick(sorted(ROUGH))
-        g.add(name, ROUGH[name], [v], exact=False)
+        f, ulps = ROUGH[name]
+        g.add(name, f, [v], exact=False, ulps=ulps and max(ulps, 8.0))
+
+
+CHAIN: dict[str, Callable[[Array], Array]] = {
+    "times huge": lambda x: x * _huge(x),
+    "times least": lambda x: x * (1 / _huge(x)),
+    "over huge": lambda x: x / _huge(x),
+    "plus huge": lambda x: x + _huge(x),
+    "minus huge": lambda x: x - _huge(x),
+    "over": lambda x: jnp.asarray(1, x.dtype) / x,
+    "square": lambda x: x * x,
+    "sqrt": jnp.sqrt,
+    "rsqrt": lax.rsqrt,
+    "exp": jnp.exp,
+    "log": jnp.log,
+    "abs": jnp.abs,
+    "neg": jnp.negative,
+    "cube": lambda x: x**3.0,
+    "times itself": lambda x: x * lax.rev(x, (0,)),
+    "over itself": lambda x: x / lax.rev(x, (0,)),
+}
+
+
+def _huge(x: Array) -> Array:
+    return jnp.asarray(2.0 ** (100 if x.dtype != jnp.float16 else 14), x.dtype)
+
+
+def algebra(g: Grower) -> None:
+    """Chains that overflow in the middle: equal in the reals is not equal."""
+    v = g.large(lambda v: v.dtype in ("float32", "float64") and v.exact)
+    if v is None:
+        return
+    names = [g.pick(sorted(CHAIN)) for _ in range(g.between(2, 4))]
+
+    def apply(x: Array) -> Array:
+        for name in names:
+            x = CHAIN[name](x)
+        return x
+
+    # Wide enough for what exp makes of a last bit; what is wrong is wrong by far.
+    g.add(" ".join(names), apply, [v], exact=False, ulps=2.0**14)
 
 
 def binary(g: Grower) -> None:
@@ -110,8 +152,7 @@ def convert(g: Grower) -> None:
         return
     to = g.pick(("float32", "bfloat16", "float16", "int32", "int8", "bool", "uint8"))
     if v.floating and to in ("int32", "int8", "uint8"):
-        fine = lambda x: jnp.where(jnp.isfinite(x), jnp.abs(x), 1)  # noqa: E731
-        g.add(f"to {to}", lambda x: jnp.minimum(fine(x), 99).astype(to), [v])
+        g.add(f"to {to}", lambda x: x.astype(to), [v])
     elif v.integral and to in ("float32", "bfloat16", "float16"):
         g.add(f"to {to}", lambda x: (x & 15).astype(to), [v], size=16.0, grain=1.0)
     elif not v.floating or to not in ("bfloat16", "float16") or v.size < 256:
@@ -389,6 +430,8 @@ INSIDE: tuple[Step, ...] = (
     large_moves.scatter_by_itself,
     large_moves.dynamic_roll,
     large_moves.where,
+    large_moves.dynamic_slice,
+    large_moves.take,
     unary,
 )
 
@@ -406,14 +449,16 @@ def nested(g: Grower) -> None:
     for _ in range(g.between(1, 2)):
         g.pick(INSIDE)(sub)
     last = sub.newest()
-    if not sub.program.steps or last.dtype != v.dtype or last.count != v.count:
+    if not sub.program.steps:
         return
     trips, kind = g.between(2, 3), g.choose(5)
-    if last.size > v.size or last.grain < v.grain:
+    alike = last.dtype == v.dtype and last.count == v.count
+    if not alike or last.size > v.size or last.grain < v.grain:
         kind = 4
 
     def body(x: Array, i: Array) -> Array:
-        return sub.program.run(x, i)[last.index].reshape(v.shape)
+        out = sub.program.run(x, i)[last.index]
+        return out if kind == 4 else out.reshape(v.shape)
 
     def apply(x: Array, i: Array) -> Array:
         i = i.astype(jnp.int32)
@@ -453,7 +498,7 @@ MOVES: tuple[Step, ...] = (
 COMPUTES: tuple[Step, ...] = (
     *(unary, binary, convert, fold, fold, arg, best_and_where, cumulative, sort),
     *(reduce_window, reduce_window, pool_gradient, conv, conv, dot, nested, nested),
-    rough,
+    *(rough, algebra),
 )
 
 

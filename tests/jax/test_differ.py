@@ -207,6 +207,11 @@ def test_pool_gradient(window: Any, strides: Any, padding: Any) -> None:
     both(gradient, x)
 
 
+def test_power_with_a_constant() -> None:
+    x = np.array([-np.inf, -0.0, np.inf, 4, -2, np.nan], np.float32)
+    both(lambda x: [x**0.5, x**-0.5, x**2.0, x**-1.0], x)
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_random_program(number: int) -> None:
     found = differ.described(f"quick:{number}")

@@ -83,6 +83,69 @@ HAZARDS: tuple[Hazard, ...] = (
             "tests/sim/test_engines.py::test_agreement[sort/f8E5M2FNUZ-total-order]",
         ),
     ),
+    Hazard(
+        what="A dynamic slice of a dynamic slice, or of a gather at one index, adds "
+        "the starts and clamps their sum only: it reads beyond the inner slice.",
+        seen=("0.10.2",),
+        avoided="Clamp the starts of every dynamic slice, update and one-window "
+        "gather, in the type of the index.",
+        code=("indices.py:starts", "indices.py:gathered"),
+        tests=(
+            "tests/jax/test_differ.py::test_indices_out_of_range[slice_of_slice]",
+            "tests/jax/test_differ.py::test_indices_out_of_range[slice_of_roll]",
+            "tests/jax/test_differ.py::test_indices_out_of_range[element_of_slice]",
+            "tests/jax/test_differ.py::test_unsigned_index_beyond_the_signed",
+        ),
+    ),
+    Hazard(
+        what="A scatter at one index that is out of range, into a dynamic slice, "
+        "writes an element from beyond that slice.",
+        seen=("0.10.2",),
+        avoided="A slice at the clamped index, the combiner, a choice, and an update.",
+        code=("once.py:scattered",),
+        tests=(
+            "tests/jax/test_differ.py::test_indices_out_of_range[set_in_slice]",
+            "tests/jax/test_differ.py::test_indices_out_of_range"
+            "[add_to_window_of_slice]",
+        ),
+    ),
+    Hazard(
+        what="An update (dynamic_update_slice, scatter) of a tensor that is seen "
+        "through a bitcast, by what the same fusion reads of the tensor, writes before "
+        "it reads.",
+        seen=("0.10.2",),
+        avoided="Update a copy that is made inside the fusion, by a select that only "
+        "LLVM can fold.",
+        code=("inplace.py:apart",),
+        tests=(
+            "tests/jax/test_differ.py::test_update_by_itself[set_shifted]",
+            "tests/jax/test_differ.py::test_update_by_itself[set_reversed]",
+            "tests/jax/test_found.py::test_found[update_reads_target]",
+        ),
+    ),
+    Hazard(
+        what="A convolution with negative padding at the low end reads before its "
+        "input.",
+        seen=("0.10.2",),
+        avoided="Slice, so that no padding is negative.",
+        code=("padding.py:cut", "matrix.py:conv"),
+        tests=("tests/jax/test_differ.py::test_convolution_cropped[padding0-base0]",),
+    ),
+    Hazard(
+        what="select_and_scatter visits the elements of a padded window out of order "
+        "(of equal ones, or with NaN, another is selected), starts at the wrong "
+        "element with negative padding, and gives the first element what belongs to "
+        "windows of padding alone.",
+        seen=("0.10.2",),
+        avoided="Scan the windows position by position and scatter to the places.",
+        code=("pooling.py:scattered", "padding.py:windows_inside"),
+        tests=(
+            "tests/jax/test_differ.py::test_pool_gradient[window0-strides0-padding0]",
+            "tests/jax/test_differ.py::test_pool_gradient[window1-strides1-padding1]",
+            "tests/jax/test_differ.py::test_pool_gradient[window3-strides3-padding3]",
+        ),
+        stock=False,
+    ),
 )
 
 

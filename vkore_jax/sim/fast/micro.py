@@ -97,11 +97,10 @@ def _compare(
     kind = {"i": "SIGNED", "u": "UNSIGNED", "b": "UNSIGNED"}.get(a.dtype.kind, "FLOAT")
     if total:
         a, b, kind = _total_key(e, a), _total_key(e, b), "SIGNED"
-    return ordered(e, direction, a, b, kind)
+    return _ordered(e, direction, a, b, kind)
 
 
-def ordered(e: Emitter, direction: str, a: Val, b: Val, kind: str) -> Val:
-    """Emit a comparison of two values of one type."""
+def _ordered(e: Emitter, direction: str, a: Val, b: Val, kind: str) -> Val:
     text = (
         f"stablehlo.compare {direction}, {a.name}, {b.name}, {kind} : "
         f"({a.type}, {b.type}) -> {tensor_type(BOOL, a.shape)}"
@@ -130,7 +129,7 @@ def _total_key(e: Emitter, v: Val) -> Val:
         return key
     # Only the NaN has the key -1; one step up frees the least key for it.
     least = e.broadcast(e.scalar(word, -(1 << (word.bits - 1))), v.shape)
-    is_nan = ordered(e, "EQ", bits, least, "SIGNED")
+    is_nan = _ordered(e, "EQ", bits, least, "SIGNED")
     raised = _binary(e, "subtract", key, sign)
     return e.op(
         f"stablehlo.select {is_nan.name}, {least.name}, {raised.name} : "
@@ -210,7 +209,7 @@ def pow_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Va
     def odd(bit: int) -> Val:
         masked = _binary(e, "and", exponent, number(1 << bit))
         kind = "UNSIGNED" if t.kind == "u" else "SIGNED"
-        return ordered(e, "NE", masked, number(0), kind)
+        return _ordered(e, "NE", masked, number(0), kind)
 
     out, square = number(1), base
     for bit in range(t.bits - (t.kind == "i")):
@@ -219,11 +218,11 @@ def pow_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Va
     if t.kind == "u":
         return out
     # A negative exponent truncates the reciprocal: only 1 and -1 leave something.
-    one = ordered(e, "EQ", base, number(1), "SIGNED")
-    minus = ordered(e, "EQ", base, number(-1), "SIGNED")
+    one = _ordered(e, "EQ", base, number(1), "SIGNED")
+    minus = _ordered(e, "EQ", base, number(-1), "SIGNED")
     sign = choice(odd(0), number(-1), number(1))
     inverse = choice(one, number(1), choice(minus, sign, number(0)))
-    negative = ordered(e, "LT", exponent, number(0), "SIGNED")
+    negative = _ordered(e, "LT", exponent, number(0), "SIGNED")
     return choice(negative, inverse, out)
 
 

@@ -81,10 +81,10 @@ def _scanned(e: Emitter, cmd: SelectAndScatter, data: Sequence[Val], out: Shape)
         """Look at one more element of every window."""
         nothing = e.full(none.standing_for(out))
         (stays,) = micro.run(e, cmd.select, [kept, value], out)
-        first = micro.ordered(e, "EQ", best, nothing, "SIGNED")
+        first = _compare(e, "EQ", best, nothing)
         text = f"stablehlo.not {e.full(stays).name} : {first.type}"
         take = binary(e, "or", first, e.op(text, BOOL, out))
-        real = micro.ordered(e, "NE", place, nothing, "SIGNED")
+        real = _compare(e, "NE", place, nothing)
         take = binary(e, "and", take, real)
         return select(e, take, value, kept), select(e, take, place, best)
 
@@ -114,7 +114,7 @@ def _looped(
     types = [(x.dtype, x.shape) for x in inits]
 
     def condition(index: Val, *rest: Val) -> list[Val]:
-        return [micro.ordered(e, "LT", index, e.scalar(I32, positions), "SIGNED")]
+        return [_compare(e, "LT", index, e.scalar(I32, positions))]
 
     def body(index: Val, kept: Val, best: Val) -> list[Val]:
         at, left = [], index
@@ -140,3 +140,12 @@ def _strided(
     text = f"stablehlo.dynamic_slice {names}, sizes = {ints(span)} : ({types}) -> "
     box = e.op(text + tensor_type(v.dtype, span), v.dtype, span)
     return e.slice(box, (0,) * len(span), span, strides)
+
+
+def _compare(e: Emitter, direction: str, a: Val, b: Val) -> Val:
+    """Compare signed integers."""
+    text = (
+        f"stablehlo.compare {direction}, {a.name}, {b.name}, SIGNED : "
+        f"({a.type}, {b.type}) -> {tensor_type(BOOL, a.shape)}"
+    )
+    return e.op(text, BOOL, a.shape)

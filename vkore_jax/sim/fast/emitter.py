@@ -120,6 +120,7 @@ class Emitter:
         self._bf16: set[str] = set()
         self._at: int | None = None
         self._made: dict[str, str] = {}
+        self._seen: dict[str, dict[str, tuple[bool, bool]]] = {}
 
     # ------------------------------------------------------------------- raw emission
 
@@ -325,22 +326,29 @@ class Emitter:
             name = move[1].name
         return name
 
-    def ancestors(self, v: Val, oldest: str) -> list[str]:
-        """Return the values from which one is computed, itself included, in order.
+    def sees(self, v: Val, origin: str) -> tuple[bool, bool]:
+        """Return whether a value is computed from another, and from it moved.
 
         Names count upwards and every operand is named before its reader, so the search
-        ends at `oldest`.  What a region reads counts as read by its operation.
+        ends at `origin`; what it learns is kept.  What a region reads counts as read by
+        its operation.
         """
-        last = _number(oldest)
-        seen, todo = {v.name}, [v.name]
+        known = self._seen.setdefault(origin, {origin: (True, False)})
+        last = _number(origin)
+        reads: dict[str, list[str]] = {}
+        todo = [v.name]
         while todo:
-            for name in _NAMES.findall(
-                self._made.get(todo.pop().partition("#")[0], "")
-            ):
-                if name not in seen and _number(name) >= last:
-                    seen.add(name)
-                    todo.append(name)
-        return sorted(seen, key=_number)
+            name = todo.pop()
+            if name in known or name in reads:
+                continue
+            names = _NAMES.findall(self._made.get(name.partition("#")[0], ""))
+            reads[name] = [n for n in names if n == origin or _number(n) > last]
+            todo += reads[name]
+        for name in sorted(reads, key=_number):
+            found = [known[n] for n in reads[name] if n in known]
+            moved = self.origin(name) == origin or any(m for _, m in found)
+            known[name] = (moved or any(i for i, _ in found), moved)
+        return known[v.name]
 
     def _moved(self, out: Val, kind: str, source: Val, argument: Any) -> Val:
         if source.name in self._bf16:

@@ -42,8 +42,8 @@ def apart(e: Emitter, target: Val, others: Iterable[Val]) -> Val:
 def _overtakes(e: Emitter, target: Val, other: Val) -> bool:
     """True when `other` comes from the tensor of `target` and one of them moved it."""
     origin = e.origin(target.name)
-    shown = [n for n in e.ancestors(other, origin) if e.origin(n) == origin]
-    return bool(shown) and (target.name != origin or shown != [origin])
+    itself, moved = e.sees(other, origin)
+    return moved or (itself and target.name != origin)
 
 
 def _always(e: Emitter, v: Val) -> Val:

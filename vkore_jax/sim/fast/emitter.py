@@ -103,6 +103,12 @@ def i64s(values: Sequence[int]) -> str:
     return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
 
 
+def _number(name: str) -> int:
+    """Return the place of a name in the order of definition; parameters come first."""
+    number = name.partition("#")[0][1:]
+    return int(number) if number.isdigit() else -1
+
+
 class Emitter:
     """Writes operations into nested scopes; every method returns a new `Val`.
 
@@ -116,11 +122,11 @@ class Emitter:
         self.owner: int | None = None
         self.unattributed = 0
         self._count = 0
+        self._made: dict[str, str] = {}
+        self._seen: dict[str, dict[str, tuple[bool, bool]]] = {}
         self._moves: dict[str, tuple[str, Val, Any]] = {}
         self._bf16: set[str] = set()
         self._at: int | None = None
-        self._made: dict[str, str] = {}
-        self._seen: dict[str, dict[str, tuple[bool, bool]]] = {}
 
     # ------------------------------------------------------------------- raw emission
 
@@ -503,12 +509,6 @@ class Emitter:
             text = f"stablehlo.iota dim = {axis} : {tensor_type(dtype, small)}"
             found = memo[key] = self.op(text, dtype, small)
         return found.standing_for(shape)
-
-
-def _number(name: str) -> int:
-    """Return the place of a name in the order of definition; parameters come first."""
-    number = name.partition("#")[0][1:]
-    return int(number) if number.isdigit() else -1
 
 
 def literal(dtype: DType, value: Any) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vkore_jax import dtypes
-from vkore_jax.dtypes import BF16, BOOL, I8, I32, I64, U8, DType
+from vkore_jax.dtypes import BF16, I8, U8, DType
 from vkore_jax.isa import (
     MICRO_OPS,
     Concat,
@@ -27,8 +27,9 @@ from vkore_jax.isa import (
     Sort,
     View,
 )
-from vkore_jax.sim.fast import matrix, micro
+from vkore_jax.sim.fast import indices, matrix, micro, once, pooling
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, i64s, ints, tensor_type
+from vkore_jax.sim.fast.inplace import apart
 from vkore_jax.sim.fast.state import State
 
 
@@ -63,7 +64,8 @@ def pad(s: State, cmd: Pad) -> None:
 
 
 def dynamic_slice(s: State, cmd: DynamicSlice) -> None:
-    src, starts = s.full(cmd.src), _starts(s, cmd.starts)
+    src = s.full(cmd.src)
+    starts = indices.starts(s, cmd.starts, cmd.src.shape, cmd.dst.shape)
     names, types = _listed([src, *starts])
     text = (
         f"stablehlo.dynamic_slice {names}, sizes = {ints(cmd.dst.shape)} : "
@@ -74,37 +76,10 @@ def dynamic_slice(s: State, cmd: DynamicSlice) -> None:
 
 def dynamic_update(s: State, cmd: DynamicUpdate) -> None:
     src, update = s.full(cmd.src), s.full(cmd.update)
-    starts = _starts(s, cmd.starts)
-    if not s.may_overtake(src, cmd.update):
-        s.write(cmd.dst, _updated(s, cmd.dst, src, update, starts))
-        return
-    zero = b"\0" * cmd.dst.dtype.itemsize
-    spread = _updated(s, cmd.dst, _filled(s, cmd.dst, zero), update, starts)
-    mask = replace(cmd.dst, dtype=BOOL)
-    window = _filled(s, replace(cmd.update, dtype=BOOL), b"\1")
-    inside = _updated(s, mask, _filled(s, mask, b"\0"), window, starts)
-    text = (
-        f"stablehlo.select {inside.name}, {spread.name}, {src.name} : "
-        f"{inside.type}, {src.type}"
-    )
-    s.write(cmd.dst, s.e.op(text, src.dtype, src.shape))
-
-
-def _filled(s: State, like: View, raw: bytes) -> Val:
-    value = s.e.constant(like.dtype, (), raw)
-    return s.e.full(value.standing_for(like.shape))
-
-
-def _updated(s: State, dst: View, src: Val, update: Val, starts: Sequence[Val]) -> Val:
-    names, types = _listed([src, update, *starts])
+    starts = indices.starts(s, cmd.starts, cmd.src.shape, cmd.update.shape)
+    names, types = _listed([apart(s.e, src, [update, *starts]), update, *starts])
     text = f"stablehlo.dynamic_update_slice {names} : ({types}) -> "
-    return _made(s.e, text, dst)
-
-
-def _starts(s: State, starts: Sequence[View]) -> list[Val]:
-    """Return the start indices in one signed type, as StableHLO requires."""
-    narrow = all(v.dtype.kind == "i" and v.dtype.bits <= 32 for v in starts)
-    return [s.e.convert(s.scalar(v), I32 if narrow else I64) for v in starts]
+    s.write(cmd.dst, _made(s.e, text, cmd.dst))
 
 
 def conv(s: State, cmd: Conv) -> None:
@@ -112,7 +87,7 @@ def conv(s: State, cmd: Conv) -> None:
 
 
 def gather(s: State, cmd: Gather) -> None:
-    operand, indices = s.full(cmd.operand), s.full(cmd.indices)
+    operand, places = s.full(cmd.operand), indices.gathered(s, cmd)
     numbers = _numbers(
         "gather",
         offset_dims=cmd.offset_dims,
@@ -123,10 +98,10 @@ def gather(s: State, cmd: Gather) -> None:
         index_vector_dim=cmd.index_vector_dim,
     )
     text = (
-        f'"stablehlo.gather"({operand.name}, {indices.name}) <{{'
+        f'"stablehlo.gather"({operand.name}, {places.name}) <{{'
         f"dimension_numbers = {numbers}, indices_are_sorted = false, "
         f"slice_sizes = {i64s(cmd.slice_sizes)}}}> : "
-        f"({operand.type}, {indices.type}) -> "
+        f"({operand.type}, {places.type}) -> "
     )
     s.write(cmd.dst, _made(s.e, text, cmd.dst))
 
@@ -148,7 +123,17 @@ def scatter(s: State, cmd: Scatter) -> None:
         f"scatter_dimension_numbers = {numbers}, "
         f"unique_indices = {_flag(cmd.unique)}"
     )
-    inputs = [*operands, s.full(cmd.indices), *updates]
+    others = [s.full(cmd.indices), *updates]
+    targets = [
+        apart(s.e, v, [*others, *operands[:i], *operands[i + 1 :]])
+        for i, v in enumerate(operands)
+    ]
+    if once.has_one_window(cmd):
+        made = once.scattered(s.e, cmd, targets, operands, others[0], updates)
+        for dst, val in zip(cmd.dsts, made):
+            s.write(dst, val)
+        return
+    inputs = [*targets, *others]
     _regional(s, "scatter", inputs, attributes, [cmd.combiner], cmd.dsts)
 
 
@@ -206,14 +191,9 @@ def select_and_scatter(s: State, cmd: SelectAndScatter) -> None:
         pair = [s.scalar(cmd.init), s.scalar(cmd.source)]
         s.write(cmd.dst, *micro.run(s.e, cmd.combiner, pair, ()))
         return
-    attributes = (
-        f"window_dimensions = {i64s(cmd.window)}, "
-        f"window_strides = {i64s(cmd.strides)}, "
-        f"padding = {_padding(cmd.pad_low, cmd.pad_high)}"
-    )
-    inputs = [s.full(cmd.operand), s.full(cmd.source), s.scalar(cmd.init)]
-    programs = [cmd.select, cmd.combiner]
-    _regional(s, "select_and_scatter", inputs, attributes, programs, [cmd.dst])
+    operand, source = s.full(cmd.operand), s.full(cmd.source)
+    made = pooling.scattered(s.e, cmd, operand, source, s.scalar(cmd.init))
+    s.write(cmd.dst, made)
 
 
 def reduce_generic(s: State, cmd: ReduceGeneric) -> None:

@@ -15,6 +15,7 @@ below a transpose, where the contraction can still absorb the transpose.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ Shape = tuple[int, ...]
 BF16_FORMAT = (8, 7)
 BF16_LEAST_NORMAL = 2.0**-126
 _MOVEMENTS = ("reshape", "transpose", "reverse", "broadcast")
+_NAMES = re.compile(r"%\w+(?:#\d+)?")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +103,12 @@ def i64s(values: Sequence[int]) -> str:
     return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
 
 
+def _number(name: str) -> int:
+    """Return the place of a name in the order of definition; parameters come first."""
+    number = name.partition("#")[0][1:]
+    return int(number) if number.isdigit() else -1
+
+
 class Emitter:
     """Writes operations into nested scopes; every method returns a new `Val`.
 
@@ -114,6 +122,8 @@ class Emitter:
         self.owner: int | None = None
         self.unattributed = 0
         self._count = 0
+        self._made: dict[str, str] = {}
+        self._seen: dict[str, dict[str, tuple[bool, bool]]] = {}
         self._moves: dict[str, tuple[str, Val, Any]] = {}
         self._bf16: set[str] = set()
         self._at: int | None = None
@@ -140,6 +150,7 @@ class Emitter:
         """Append `%n = text` and return the value it defines."""
         name = self.fresh()
         self.line(f"{name} = {text}")
+        self._made[name] = text
         return Val(name, dtype, shape, shape, self.depth)
 
     def ops(self, text: str, types: Sequence[tuple[DType, Shape]]) -> list[Val]:
@@ -150,6 +161,7 @@ class Emitter:
         name = self.fresh()
         count = f":{len(types)}" if len(types) > 1 else ""
         self.line(f"{name}{count} = {text}")
+        self._made[name] = text
         names = (
             [name] if len(types) == 1 else [f"{name}#{i}" for i in range(len(types))]
         )
@@ -314,12 +326,35 @@ class Emitter:
         )
         return self._moved(out, "reverse", v, tuple(axes))
 
-    def origin(self, v: Val) -> str:
+    def origin(self, name: str) -> str:
         """Return the name of the value that this one shows in another arrangement."""
-        name = v.name
-        while (move := self._moves.get(name)) is not None:
+        while (move := self._moves.get(name)) is not None and move[0] in _MOVEMENTS:
             name = move[1].name
         return name
+
+    def sees(self, v: Val, origin: str) -> tuple[bool, bool]:
+        """Return whether a value is computed from another, and from it moved.
+
+        Names count upwards and every operand is named before its reader, so the search
+        ends at `origin`; what it learns is kept.  What a region reads counts as read by
+        its operation.
+        """
+        known = self._seen.setdefault(origin, {origin: (True, False)})
+        last = _number(origin)
+        reads: dict[str, list[str]] = {}
+        todo = [v.name]
+        while todo:
+            name = todo.pop()
+            if name in known or name in reads:
+                continue
+            names = _NAMES.findall(self._made.get(name.partition("#")[0], ""))
+            reads[name] = [n for n in names if n == origin or _number(n) > last]
+            todo += reads[name]
+        for name in sorted(reads, key=_number):
+            found = [known[n] for n in reads[name] if n in known]
+            moved = self.origin(name) == origin or any(m for _, m in found)
+            known[name] = (moved or any(i for i, _ in found), moved)
+        return known[v.name]
 
     def _moved(self, out: Val, kind: str, source: Val, argument: Any) -> Val:
         if source.name in self._bf16:

@@ -10,6 +10,7 @@ from vkore_jax.dtypes import F32, DType
 from vkore_jax.errors import InvalidProgram
 from vkore_jax.isa import Conv, Strategy
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
+from vkore_jax.sim.fast.padding import cut
 from vkore_jax.sim.fast.scaled import Operand, binary
 from vkore_jax.sim.fast.sliced import SLICED
 from vkore_jax.sim.fast.strategies import STRATEGIES, int8_terms
@@ -121,17 +122,27 @@ def _without_units(e: Emitter, v: Val, kept: list[int]) -> tuple[Val, dict[int, 
 def conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
     """Emit a convolution; the layouts are the ISA's (b01f, 01io, b01f)."""
     out_shape = cmd.dst.shape
+    if math.prod(out_shape) == 0:
+        return e.constant(cmd.dst.dtype, out_shape, b"")
+    if lhs.dtype is not rhs.dtype and not (lhs.dtype.is_float and rhs.dtype.is_float):
+        raise InvalidProgram(
+            f"conv: operand types {lhs.dtype} and {rhs.dtype} do not go together"
+        )
+    lhs, rhs = e.full(lhs), e.full(rhs)
+    if cmd.strategy in SLICED and math.prod(cmd.rhs.shape):
+        return e.convert(_sliced_conv(e, cmd, lhs, rhs), cmd.dst.dtype)
     spatial = [str(i) for i in range(len(out_shape) - 2)]
     activation, window = (
         ", ".join(["b", *spatial, "f"]),
         ", ".join([*spatial, "i", "o"]),
     )
-    pads = ", ".join(f"[{a}, {b}]" for a, b in zip(cmd.pad_low, cmd.pad_high))
+    lhs, low, high, dilation = _padded(e, cmd, lhs)
+    pads = ", ".join(f"[{a}, {b}]" for a, b in zip(low, high))
     flips = ", ".join("true" if r else "false" for r in cmd.reversal)
     attributes = (
         f"dim_numbers = [{activation}]x[{window}]->[{activation}], "
         f"window = {{stride = {ints(cmd.strides)}, pad = [{pads}], "
-        f"lhs_dilate = {ints(cmd.lhs_dilation)}, rhs_dilate = "
+        f"lhs_dilate = {ints(dilation)}, rhs_dilate = "
         f"{ints(cmd.rhs_dilation)}, reverse = [{flips}]}} "
         f"{{batch_group_count = {cmd.batch_groups} : i64, "
         f"feature_group_count = {cmd.feature_groups} : i64}}"
@@ -144,19 +155,24 @@ def conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
         )
         return e.op(text, a.dtype, out_shape)
 
-    if lhs.dtype is not rhs.dtype and not (lhs.dtype.is_float and rhs.dtype.is_float):
-        raise InvalidProgram(
-            f"conv: operand types {lhs.dtype} and {rhs.dtype} do not go together"
-        )
-    lhs, rhs = e.full(lhs), e.full(rhs)
-    if cmd.strategy in SLICED and math.prod((*out_shape, *cmd.rhs.shape)):
-        return e.convert(_sliced_conv(e, cmd, lhs, rhs), cmd.dst.dtype)
     terms = int(np.prod(cmd.rhs.shape[:-1], dtype=np.int64))
     channels = cmd.rhs.shape[-2]
     rank = len(out_shape)
     left, right = Operand(lhs, rank - 1, channels), Operand(rhs, rank - 2, channels)
     out = STRATEGIES[cmd.strategy](e, left, right, product, terms)
     return e.convert(out, cmd.dst.dtype)
+
+
+def _padded(e: Emitter, cmd: Conv, lhs: Val) -> tuple[Val, Shape, Shape, Shape]:
+    """Return an input whose padding is not negative, its padding and its dilation."""
+    low, high = (0, *cmd.pad_low, 0), (0, *cmd.pad_high, 0)
+    dilation = (1, *cmd.lhs_dilation, 1)
+    rest = cut(lhs.shape, low, high, dilation)
+    if not rest.empty:
+        return rest.of(e, lhs), rest.low[1:-1], rest.high[1:-1], cmd.lhs_dilation
+    rank = len(cmd.pad_low)
+    zeros = e.full(e.scalar(lhs.dtype, 0).standing_for(rest.extents))
+    return zeros, (0,) * rank, (0,) * rank, (1,) * rank
 
 
 def _sliced_conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:

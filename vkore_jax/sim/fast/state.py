@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from vkore_jax.dtypes import I64, DType
 from vkore_jax.errors import InvalidProgram
-from vkore_jax.isa import Command, Segment, View
-from vkore_jax.isa.access import accesses
+from vkore_jax.isa import Segment, View
 from vkore_jax.program import Program
 from vkore_jax.sim.fast import views
 from vkore_jax.sim.fast.emitter import TOKEN, Emitter, Shape, Val
@@ -50,7 +49,6 @@ class State:
         threads: execution counters of the dynamic bodies (WHILE bodies, CASE branches)
             by number, and the token that orders effects.
         producer: buffer id -> number of the command that wrote it.
-        sources: buffer id -> buffers that the command which wrote it read.
     """
 
     def __init__(self, program: Program) -> None:
@@ -59,7 +57,6 @@ class State:
         self.calls: list[HostCall] = []
         self.threads: dict[Key, Val] = {}
         self.producer: dict[int, int] = {}
-        self.sources: dict[int, tuple[int, ...]] = {}
         self.next_body = 0
         self._commands = 0
         self._buffers: dict[int, Val] = {}
@@ -106,38 +103,6 @@ class State:
         self._buffers[view.buffer] = val
         if self.e.owner is not None:
             self.producer[view.buffer] = self.e.owner
-
-    def note(self, cmd: Command) -> None:
-        """Remember which buffers a command made from which."""
-        access = accesses(cmd)
-        read = tuple({v.buffer for v in (*access.reads, *access.late_reads)})
-        self.sources.update({v.buffer: read for v in access.writes})
-
-    def may_overtake(self, target: Val, update: View) -> bool:
-        """True when XLA:CPU may update a tensor in place before it has read it.
-
-        It does so when the update is computed from that very tensor and the tensor is
-        seen through a reshape (jaxlib 0.10.2): both are then one fusion that writes
-        where it reads.
-
-        Args:
-            target: what is updated.
-            update: what is written into it.
-        """
-        origin = self.e.origin(target)
-        if origin == target.name:
-            return False
-        seen: set[int] = set()
-        todo = [update.buffer]
-        while todo:
-            buffer = todo.pop()
-            val = self._buffers.get(buffer)
-            if val is not None and self.e.origin(val) == origin:
-                return True
-            if buffer not in seen:
-                seen.add(buffer)
-                todo += self.sources.get(buffer, ())
-        return False
 
     def _constant(self, view: View) -> Val:
         program = self.program

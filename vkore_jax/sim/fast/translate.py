@@ -61,7 +61,6 @@ def run(s: State, block: Block) -> None:
         except VkoreError as error:
             where = s.program.locations[located.loc]
             raise error.with_context(f"in {located.cmd.MNEMONIC} for {where}") from None
-        s.note(located.cmd)
     s.e.owner = outer
 
 

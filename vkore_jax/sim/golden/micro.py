@@ -218,12 +218,16 @@ def clamp(insn: MicroInsn, low: Array, x: Array, high: Array) -> Array:
 
 @OPS.rule("pow")
 def pow_(insn: MicroInsn, x: Array, y: Array) -> Array:
-    """Power: C's pow for floats, wrapping for integers."""
+    """Power: C's pow for floats, wrapping for integers.
+
+    `np.power` takes the square root for an exponent of 0.5 that repeats, which differs
+    for -inf and -0; `np.float_power` does not.
+    """
     if insn.dtype.is_integer:
         return _int_power(lift(x), lift(y)).astype(insn.dtype.numpy)
     if insn.dtype.kind == "f":
-        return settle(np.power(wide(x), wide(y)), insn.dtype)
-    return np.power(wide(x), wide(y))
+        return settle(np.float_power(wide(x), wide(y)), insn.dtype)
+    return np.float_power(wide(x), wide(y))
 
 
 @OPS.rule("atan2")

@@ -1,0 +1,179 @@
+"""What must hold for the bytes of a case, and the process that executes it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import selectors
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import IO, Any
+
+from vkore_jax.asm import assemble, disassemble
+from vkore_jax.chips import CHIPS, TINY
+from vkore_jax.cost import account, dynamic_bodies
+from vkore_jax.errors import (
+    HazardError,
+    InvalidProgram,
+    ResourceExhausted,
+    VersionMismatch,
+    VkoreError,
+)
+from vkore_jax.isa import Block, Group, Loop
+from vkore_jax.isa.access import accesses
+from vkore_jax.program import Program, decode
+from vkore_jax.sim.fast import translate_program
+from vkore_jax.verify import verify
+
+REFUSALS = (InvalidProgram, HazardError, ResourceExhausted)
+"""What the verifier may say."""
+
+STEPS, BYTES = 3_000, 1 << 24
+"""Most block steps, and bytes moved, of a program that is executed here."""
+
+
+class Finding(Exception):
+    """A law that a case breaks."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """How far a case comes: `stage` is decode, verify or run."""
+
+    stage: str
+    refusal: str = ""
+    program: Program | None = None
+
+
+def examine(data: bytes) -> Examined:
+    """Decode, disassemble and assemble again, verify, account for, translate.
+
+    Raises:
+        Finding: anything but a typed refusal.
+    """
+    try:
+        program = decode(data)
+    except (InvalidProgram, VersionMismatch) as e:
+        return Examined("decode", type(e).__name__)
+    except Exception as e:
+        raise Finding(f"decode: {type(e).__name__}: {e}") from e
+    _round_trip(program, data)
+    try:
+        verify(program, CHIPS.get(program.chip, TINY))
+    except VkoreError as e:
+        if type(e) not in REFUSALS:
+            raise Finding(f"verify: {type(e).__name__}: {e}") from e
+        return Examined("verify", type(e).__name__, program)
+    except Exception as e:
+        raise Finding(f"verify: {type(e).__name__}: {e}") from e
+    try:
+        account(program.block).total([1] * dynamic_bodies(program.block))
+        translate_program(program)
+    except Exception as e:
+        raise Finding(f"translate: {type(e).__name__}: {e}") from e
+    return Examined("run", program=program)
+
+
+def _round_trip(program: Program, data: bytes) -> None:
+    values = {x.name: getattr(program, x.name) for x in type(program).FIELDS}
+    if Program(**values).encoded != data:
+        raise Finding("encode(decode(bytes)) has other bytes")
+    try:
+        again = assemble(disassemble(program)).encoded
+    except Exception as e:
+        raise Finding(f"assembly: {type(e).__name__}: {e}") from e
+    if again != data:
+        raise Finding("assembly: the text gives other bytes")
+
+
+def steps(block: Block) -> int:
+    """Return how many block steps golden takes, dynamic bodies counted once."""
+    total = 0
+    for located in block:
+        cmd = located.cmd
+        count = 1
+        if isinstance(cmd, Group):
+            for axis in cmd.grid:
+                count *= max(1, -(-axis.extent // axis.block))
+        inner = sum(steps(b) for _, b in accesses(cmd).blocks)
+        total += count + inner * (cmd.trips if isinstance(cmd, Loop) else 1)
+    return total
+
+
+def affordable(program: Program) -> bool:
+    """Return whether both engines run a program in a moment."""
+    found = account(program.block)
+    total = found.total([1] * len(found.dynamic))
+    units = total.units.values()
+    moved = sum(u.bytes_in + u.bytes_out + u.core_ops + u.vector_ops for u in units)
+    held = sum(b.nbytes for b in program.buffers)
+    moved += total.macs
+    return steps(program.block) <= STEPS and moved + held <= BYTES
+
+
+class Runner:
+    """The worker process; started when needed, and again after it died."""
+
+    def __init__(self, timeout_s: float = 60.0) -> None:
+        self.timeout_s = timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, data: bytes, seed: int) -> tuple[str, str]:
+        """Execute on both engines; verdicts of the worker, or crash or timeout."""
+        worker = self._worker()
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        body = pickle.dumps((data, seed))
+        try:
+            worker.stdin.write(struct.pack("<I", len(body)) + body)
+            worker.stdin.flush()
+            answer = self._answer(worker.stdout)
+        except (BrokenPipeError, EOFError):
+            code = worker.wait()
+            self.close()
+            return "crash", f"the worker ended with status {code}"
+        except TimeoutError:
+            self.close()
+            return "timeout", f"no answer within {self.timeout_s} s"
+        return answer
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            )
+        return self._process
+
+    def _answer(self, stream: IO[bytes]) -> Any:
+        (size,) = struct.unpack("<I", self._read(stream, 4))
+        return pickle.loads(self._read(stream, size))
+
+    def _read(self, stream: IO[bytes], size: int) -> bytes:
+        out, end = b"", time.monotonic() + self.timeout_s
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(stream, selectors.EVENT_READ)
+            while len(out) < size:
+                if not waiting.select(max(0.0, end - time.monotonic())):
+                    raise TimeoutError
+                part = os.read(stream.fileno(), size - len(out))
+                if not part:
+                    raise EOFError
+                out += part
+        return out
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self._process = None

@@ -6,6 +6,7 @@ import pytest
 
 from tests.sim.builder import ProgramBuilder
 from tests.sim.cases import CASES
+from tests.wrong_commands import BASES, WRONG_COMMANDS, Base, valid
 from tests.wrong_groups import WRONG_GROUPS
 from tests.wrong_programs import WRONG, Wrong, branches
 from vkore_jax.chips import TINY
@@ -20,8 +21,10 @@ from vkore_jax.isa import (
 )
 from vkore_jax.verify import verify
 
+ALL_WRONG = [*WRONG, *WRONG_GROUPS, *WRONG_COMMANDS]
 
-@pytest.mark.parametrize("case", [*WRONG, *WRONG_GROUPS], ids=lambda c: c.id)
+
+@pytest.mark.parametrize("case", ALL_WRONG, ids=lambda c: c.id)
 def test_rejected(case: Wrong) -> None:
     b = ProgramBuilder(case.chip)
     program = case.build(b) or b.build()
@@ -29,6 +32,12 @@ def test_rejected(case: Wrong) -> None:
         verify(program, case.chip)
     assert type(info.value) is case.error
     assert case.says in str(info.value)
+
+
+@pytest.mark.parametrize("make", BASES, ids=lambda m: m.__name__)
+def test_bases_pass(make: Base) -> None:
+    """What the rows of `wrong_commands` change was valid before."""
+    verify(valid(make).build(), TINY)
 
 
 def test_valid_programs_pass() -> None:

@@ -8,6 +8,7 @@ from tests.sim.builder import ProgramBuilder
 from tests.sim.cases import CASES
 from tests.wrong_commands import BASES, WRONG_COMMANDS, Base, valid
 from tests.wrong_groups import WRONG_GROUPS
+from tests.wrong_limits import WITHIN, WRONG_LIMITS, Build
 from tests.wrong_programs import WRONG, Wrong, branches
 from vkore_jax.chips import TINY
 from vkore_jax.dtypes import F32
@@ -21,7 +22,7 @@ from vkore_jax.isa import (
 )
 from vkore_jax.verify import verify
 
-ALL_WRONG = [*WRONG, *WRONG_GROUPS, *WRONG_COMMANDS]
+ALL_WRONG = [*WRONG, *WRONG_GROUPS, *WRONG_COMMANDS, *WRONG_LIMITS]
 
 
 @pytest.mark.parametrize("case", ALL_WRONG, ids=lambda c: c.id)
@@ -38,6 +39,12 @@ def test_rejected(case: Wrong) -> None:
 def test_bases_pass(make: Base) -> None:
     """What the rows of `wrong_commands` change was valid before."""
     verify(valid(make).build(), TINY)
+
+
+@pytest.mark.parametrize("build", [x for _, x in WITHIN], ids=[x for x, _ in WITHIN])
+def test_limits_are_reached(build: Build) -> None:
+    b = ProgramBuilder(TINY)
+    verify(build(b) or b.build(), TINY)
 
 
 def test_valid_programs_pass() -> None:

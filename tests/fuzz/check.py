@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from vkore_jax.asm import assemble, disassemble
-from vkore_jax.chips import CHIPS, TINY
+from vkore_jax.chips import TINY, Chip, named_chip
 from vkore_jax.cost import account, dynamic_bodies
 from vkore_jax.errors import (
     HazardError,
+    InvalidArgument,
     InvalidProgram,
     ResourceExhausted,
     VersionMismatch,
@@ -62,7 +63,7 @@ def examine(data: bytes) -> Examined:
         raise Finding(f"decode: {type(e).__name__}: {e}") from e
     _round_trip(program, data)
     try:
-        verify(program, CHIPS.get(program.chip, TINY))
+        verify(program, chip_of(program))
     except VkoreError as e:
         if type(e) not in REFUSALS:
             raise Finding(f"verify: {type(e).__name__}: {e}") from e
@@ -75,6 +76,14 @@ def examine(data: bytes) -> Examined:
     except Exception as e:
         raise Finding(f"translate: {type(e).__name__}: {e}") from e
     return Examined("run", program=program)
+
+
+def chip_of(program: Program) -> Chip:
+    """Return the chip that a program is verified for, whatever it names."""
+    try:
+        return named_chip(program.chip)
+    except InvalidArgument:
+        return TINY
 
 
 def _round_trip(program: Program, data: bytes) -> None:
@@ -121,7 +130,9 @@ class Runner:
         self.timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, data: bytes, seed: int) -> tuple[str, str]:
+    def run(
+        self, data: bytes, seed: int, timeout_s: float | None = None
+    ) -> tuple[str, str]:
         """Execute on both engines; verdicts of the worker, or crash or timeout."""
         worker = self._worker()
         assert worker.stdin is not None
@@ -130,14 +141,14 @@ class Runner:
         try:
             worker.stdin.write(struct.pack("<I", len(body)) + body)
             worker.stdin.flush()
-            answer = self._answer(worker.stdout)
+            answer = self._answer(worker.stdout, timeout_s or self.timeout_s)
         except (BrokenPipeError, EOFError):
             code = worker.wait()
             self.close()
             return "crash", f"the worker ended with status {code}"
         except TimeoutError:
             self.close()
-            return "timeout", f"no answer within {self.timeout_s} s"
+            return "timeout", f"no answer within {timeout_s or self.timeout_s} s"
         return answer
 
     def _worker(self) -> subprocess.Popen[bytes]:
@@ -151,12 +162,13 @@ class Runner:
             )
         return self._process
 
-    def _answer(self, stream: IO[bytes]) -> Any:
-        (size,) = struct.unpack("<I", self._read(stream, 4))
-        return pickle.loads(self._read(stream, size))
+    def _answer(self, stream: IO[bytes], timeout_s: float) -> Any:
+        end = time.monotonic() + timeout_s
+        (size,) = struct.unpack("<I", self._read(stream, 4, end))
+        return pickle.loads(self._read(stream, size, end))
 
-    def _read(self, stream: IO[bytes], size: int) -> bytes:
-        out, end = b"", time.monotonic() + self.timeout_s
+    def _read(self, stream: IO[bytes], size: int, end: float) -> bytes:
+        out = b""
         with selectors.DefaultSelector() as waiting:
             waiting.register(stream, selectors.EVENT_READ)
             while len(out) < size:

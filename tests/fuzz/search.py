@@ -68,11 +68,14 @@ class Search:
             self.counts["too large to run"] += 1
             return
         self._ran.add(key)
-        verdict, detail = self.runner.run(data, number)
+        # A mutated WHILE may never end, which breaks no law.
+        endless = dynamic_bodies(examined.program.block) > 0
+        verdict, detail = self.runner.run(data, number, 15.0 if endless else None)
+        if verdict == "timeout" and endless:
+            verdict = "endless"
         self.counts["executed"] += 1
         self.counts[f"run: {verdict}"] += 1
-        endless = verdict == "timeout" and dynamic_bodies(examined.program.block)
-        if verdict != "ok" and not endless:
+        if verdict not in ("ok", "endless"):
             self._found(number, f"{verdict}: {detail}", data)
 
     def _found(self, number: int, what: str, data: bytes) -> None:

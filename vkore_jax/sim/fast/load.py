@@ -16,7 +16,7 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import stablehlo
 
 from vkore_jax import dtypes, program
-from vkore_jax.chips import Chip, get_chip
+from vkore_jax.chips import Chip, named_chip
 from vkore_jax.cost import dynamic_bodies
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HostCallbackError, InternalError, InvalidArgument
@@ -329,7 +329,7 @@ def run(
         InvalidArgument: number, dtype or shape of the inputs do not fit.
     """
     decoded = program.decode(data)
-    verify(decoded, chip or get_chip(decoded.chip))
+    verify(decoded, chip or named_chip(decoded.chip))
     client = own_client()
     device = client.local_devices()[0]
     loaded = FastProgram(data, client, device, callbacks, exact)

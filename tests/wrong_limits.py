@@ -1,0 +1,451 @@
+"""Programs beyond a limit of `vkore_jax.isa.limits`, and what is just within one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tests.sim.builder import ProgramBuilder, binary, unary
+from tests.wrong_programs import Wrong
+from vkore_jax import dtypes
+from vkore_jax.chips import TINY
+from vkore_jax.dtypes import (
+    BF16,
+    BOOL,
+    C64,
+    C128,
+    F16,
+    F32,
+    F64,
+    I8,
+    I32,
+    U8,
+    DType,
+)
+from vkore_jax.errors import InvalidProgram, ResourceExhausted, VkoreError
+from vkore_jax.isa import (
+    Copy,
+    DynamicSlice,
+    Loop,
+    MicroInsn,
+    MicroProgram,
+    Pad,
+    ReduceKind,
+    ReduceWindow,
+    SelectAndScatter,
+    Vec,
+    View,
+)
+from vkore_jax.isa.enums import Phase
+from vkore_jax.isa.limits import BLOCKS, NESTING, NUMBER, RANK, TRIPS
+from vkore_jax.isa.micro import MICRO_OPS
+from vkore_jax.program import Program
+
+DRAM = TINY.dram_bytes
+Build = Callable[[ProgramBuilder], Program | None]
+WRONG_LIMITS: list[Wrong] = []
+WITHIN: list[tuple[str, Build]] = []
+"""Programs at a limit: valid."""
+
+
+def wrong(
+    id: str, says: str, build: Build, error: type[VkoreError] = InvalidProgram
+) -> None:
+    """Register a program that is refused."""
+    WRONG_LIMITS.append(Wrong(f"limit-{id}", build, error, says))
+
+
+def within(id: str, build: Build) -> None:
+    """Register a program that is accepted."""
+    WITHIN.append((id, build))
+
+
+# ------------------------------------------------------------------------------ views
+
+
+def _copied(shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        x = b.arg(F32, (4,))
+        dst = b.result(F32, shape)
+        b.emit(Copy(dst, View(x.buffer, F32, offset, shape, strides)))
+
+    return build
+
+
+within("rank", _copied((1,) * RANK, (0,) * RANK))
+wrong("rank", "at most 32 axes, found 33", _copied((1,) * 33, (0,) * 33))
+within("stride", _copied((1, 4), (NUMBER, 1)))
+within("stride-back", _copied((1, 4), (-NUMBER, 1)))
+wrong("stride", "at most 2^40", _copied((1, 4), (NUMBER + 1, 1)))
+wrong("stride-back", "at most 2^40", _copied((1, 4), (-NUMBER - 1, 1)))
+within("empty-stride", _copied((0, 4), (NUMBER, 1)))
+wrong("empty-stride", "at most 2^40", _copied((0, 4), (NUMBER + 1, 1)))
+within("empty-offset", _copied((0, 4), (4, 1), NUMBER))
+wrong("empty-offset", "at most 2^40", _copied((0, 4), (4, 1), NUMBER + 1))
+wrong("empty-offset-back", "at most 2^40", _copied((0, 4), (4, 1), -NUMBER - 1))
+wrong("negative", "must be >= 0", _copied((-1, 4), (4, 1)))
+wrong("offset", "at most 2^40", _copied((4,), (1,), NUMBER + 1))
+
+
+def _cropped(shape: tuple[int, ...]) -> Build:
+    """Cut one element out of a repeated one."""
+
+    def build(b: ProgramBuilder) -> None:
+        x, i = b.arg(F32, (1,)), b.arg(I32, ())
+        src = View(x.buffer, F32, 0, shape, (0,) * len(shape))
+        dst = b.result(F32, tuple(min(e, 1) for e in shape))
+        b.emit(DynamicSlice(dst, src, (i,) * len(shape)))
+
+    return build
+
+
+within("repeated", _cropped((1 << 13, DRAM // 4 >> 13)))
+for _shape in ((1 << 13, (DRAM // 4 >> 13) + 1), (0, DRAM // 4 + 1)):
+    wrong(f"repeated-{_shape[0]}", "bytes of DRAM", _cropped(_shape), ResourceExhausted)
+
+
+def _argument_at(offset: int) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        x = b.buffer(b.buffers[b.arg(F32, (4,)).buffer].segment, F32, (4,), offset)
+        b.emit(Copy(b.result(F32, (4,)), View.dense(0, F32, (4,))))
+        del x
+
+    return build
+
+
+within("argument", _argument_at(DRAM - 16))
+wrong("argument", "of segment ARGUMENT; chip", _argument_at(DRAM), ResourceExhausted)
+
+
+@lambda f: wrong("result", "of segment RESULT; chip", f, ResourceExhausted)
+def _result_at(b: ProgramBuilder) -> Program:
+    b.emit(Copy(b.result(F32, (4,)), b.arg(F32, (4,))))
+    p = b.build()
+    return replace(p, buffers=(replace(p.buffers[0], offset=1 << 62), p.buffers[1]))
+
+
+# ------------------------------------------------------------------------------ groups
+
+
+def _grid(*axes: tuple[int, int]) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        b.group(axes)
+
+    return build
+
+
+within("grid-rank", _grid(*[(1, 1)] * RANK))
+wrong("grid-rank", "at most 32 axes", _grid(*[(1, 1)] * 33))
+within("blocks", _grid((BLOCKS // 2, 1), (2, 1), (0, 1)))
+wrong("blocks", "the sequencer counts", _grid((BLOCKS // 2 + 1, 1), (2, 1)))
+within("grid-extent", _grid((NUMBER, NUMBER)))
+wrong("grid-extent", "grid axis 0: magnitudes", _grid((NUMBER + 1, NUMBER)))
+wrong("grid-block", "grid axis 0: magnitudes", _grid((1, NUMBER + 1)))
+
+
+def _tile(shape: tuple[int, ...], grid: tuple[int, int]) -> Build:
+    """A repeated element in a tile of which little is in the scratchpad at a time."""
+
+    def build(b: ProgramBuilder) -> None:
+        x = b.arg(F32, (1,) * len(shape))
+        g = b.group([grid], 0)
+        rest = (None,) * (len(shape) - 1)
+        one = g.load(View.dense(x.buffer, F32, (1,) * len(shape)))
+        t = g.vec(unary("neg", F32), [one], shape=shape, axes=(0, *rest))
+        out = g.reduce(t, ReduceKind.SUM, (0,))
+        g.store(b.result(F32, (1, *shape[1:])), out, phase=Phase.TAIL)
+
+    return build
+
+
+within("tile", _tile((DRAM // 4, 1), (DRAM // 4, 1024)))
+wrong(
+    "tile",
+    "tile 1: f32[67108865, 1] stands for",
+    _tile((DRAM // 4 + 1, 1), (DRAM // 4 + 1, 1024)),
+    ResourceExhausted,
+)
+
+
+def _unused_tile(rank: int) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        b.group([]).tile(F32, (1,) * rank)
+
+    return build
+
+
+within("tile-rank", _unused_tile(RANK))
+wrong("tile-rank", "tile 0: a tensor has at most 32", _unused_tile(RANK + 1))
+
+
+# ------------------------------------------------------------------- edges and windows
+
+
+def _padded(low: int, gap: int) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        x, v = b.arg(F32, (4,)), b.arg(F32, ())
+        b.emit(Pad(b.result(F32, (4,)), x, v, (low,), (gap,)))
+
+    return build
+
+
+_MOST = DRAM // 4
+within("pad-low", _padded(_MOST - 4, 0))
+wrong(
+    "pad-low", "edges and gaps: f32[67108865]", _padded(_MOST - 3, 0), ResourceExhausted
+)
+within("pad-trim", _padded(4 - _MOST, 0))
+wrong("pad-high", "edges and gaps", _padded(-_MOST - 1, 0), ResourceExhausted)
+within("pad-gap", _padded(0, (_MOST - 1) // 3 - 1))
+wrong("pad-gap", "edges and gaps", _padded(0, _MOST // 3 + 1), ResourceExhausted)
+wrong("pad-number", "low: magnitudes", _padded(NUMBER + 1, 0))
+wrong("pad-trim", "low: magnitudes", _padded(-NUMBER - 1, 0))
+
+
+def _window(**fields: Any) -> Build:
+    """Slide a window of 1 over 4 elements with padding on both sides, by far steps."""
+    given = {
+        "window": 1,
+        "strides": NUMBER,
+        "base_dilation": 1,
+        "window_dilation": 1,
+        "pad_low": 0,
+        "pad_high": 0,
+        "out": 1,
+    } | fields
+
+    def build(b: ProgramBuilder) -> None:
+        x, zero, out = b.arg(F32, (4,)), b.const(np.float32(0)), given["out"]
+        rest = {k: (v,) for k, v in given.items() if k != "out"}
+        add = binary("add", F32)
+        dst = b.result(F32, (out,))
+        b.emit(
+            ReduceWindow(dsts=(dst,), srcs=(x,), inits=(zero,), combiner=add, **rest)
+        )
+
+    return build
+
+
+within("window-low", _window(pad_low=_MOST - 4))
+wrong("window-low", "its edges", _window(pad_low=_MOST - 3), ResourceExhausted)
+within("window-high", _window(pad_high=_MOST - 4))
+wrong("window-high", "its edges", _window(pad_high=_MOST - 3), ResourceExhausted)
+within("window-base", _window(base_dilation=(_MOST - 1) // 3))
+wrong(
+    "window-base", "its edges", _window(base_dilation=_MOST // 3 + 1), ResourceExhausted
+)
+_far = {"window": 2, "out": 0}
+within("window-reach", _window(window_dilation=_MOST - 1, **_far))
+wrong(
+    "window-reach",
+    "the window with its gaps",
+    _window(window_dilation=_MOST, **_far),
+    ResourceExhausted,
+)
+wrong("window-size", "the window", _window(window=_MOST + 1, out=0), ResourceExhausted)
+wrong("window-stride", "strides: magnitudes", _window(strides=NUMBER + 1))
+
+
+def _selected(low: int, window: int) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        x, zero = b.arg(F32, (4,)), b.const(np.float32(0))
+        s = b.arg(F32, (1 if window == 1 else 0,))
+        b.emit(
+            SelectAndScatter(
+                b.result(F32, (4,)), x, s, zero, (window,), (NUMBER,), (low,), (0,),
+                binary("ge", F32), binary("add", F32),
+            )
+        )  # fmt: skip
+
+    return build
+
+
+within("select-low", _selected(_MOST - 4, 1))
+wrong("select-low", "its edges", _selected(_MOST - 3, 1), ResourceExhausted)
+wrong("select-window", "the window", _selected(0, _MOST + 1), ResourceExhausted)
+
+# ------------------------------------------------------------------------ control flow
+
+
+def _loops(depth: int, trips: int = 1) -> Build:
+    def build(b: ProgramBuilder) -> Program:
+        b.emit(Copy(b.result(F32, (4,)), b.arg(F32, (4,))))
+        p = b.build()
+        block = p.block
+        for _ in range(depth):
+            block = (replace(p.block[0], cmd=Loop(trips, (), block)),)
+        return replace(p, block=block if depth == 1 else (*p.block, *_inner(block)))
+
+    return build
+
+
+def _inner(block: Any) -> Any:
+    """Return nested loops without the command inside: the result has one writer."""
+    cmd = block[0].cmd
+    if not isinstance(cmd, Loop):
+        return ()
+    return (replace(block[0], cmd=replace(cmd, body=_inner(cmd.body))),)
+
+
+within("nesting", _loops(NESTING))
+wrong("nesting", f"nested more than {NESTING} deep", _loops(NESTING + 1))
+
+
+def _trips(trips: int) -> Build:
+    return lambda b: b.emit(Loop(trips, (), ()))
+
+
+within("trips", _trips(TRIPS))
+wrong("trips", "trips must be at most", _trips(TRIPS + 1))
+
+# ------------------------------------------------------------------- types and bits
+
+
+def _reread(old: DType, new: DType) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        x = b.arg(old, (8,))
+        n = 8 * old.itemsize // new.itemsize
+        b.emit(Copy(b.result(new, (n,)), View.dense(x.buffer, new, (n,))))
+
+    return build
+
+
+for _old, _new in ((F32, I8), (I8, F32), (BF16, U8), (U8, dtypes.by_short("f8E5M2"))):
+    within(f"reread-{_old}-{_new}", _reread(_old, _new))
+for _old, _new in (
+    (I8, BOOL),
+    (BOOL, U8),
+    (C64, I8),
+    (F32, C64),
+    (dtypes.by_short("i4"), I8),
+    (I8, dtypes.by_short("f4E2M1FN")),
+    (dtypes.by_short("i4"), dtypes.by_short("ui4")),
+):
+    _says = f"was written as {_old} and is read as {_new}"
+    wrong(f"reread-{_old}-{_new}", _says, _reread(_old, _new))
+
+
+@lambda f: wrong("reread-result", "was written as f32 and is read as complex<f32>", f)
+def _reread_result(b: ProgramBuilder) -> Program:
+    b.emit(Copy(b.result(F32, (4,)), b.arg(F32, (4,))))
+    spec = replace(b.results[0], dtype=C64, shape=(2,))
+    return replace(b.build(), results=(spec,))
+
+
+def _constant(dtype: DType, byte: int) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        x = b.const(np.array([0, 1, byte, 0], np.uint8))
+        view = replace(x, dtype=dtype)
+        b.emit(Copy(b.result(dtype, (4,)), view))
+
+    return build
+
+
+for _t in (t for t in dtypes.ALL if t.bits < 8):
+    within(f"bits-{_t}", _constant(_t, (1 << _t.bits) - 1))
+    wrong(f"bits-{_t}", f"is a byte below {1 << _t.bits}", _constant(_t, 1 << _t.bits))
+within("bits-i8", _constant(I8, 255))
+
+
+@lambda f: wrong("bits-again", "is a byte below 16", f)
+def _second_reading(b: ProgramBuilder) -> None:
+    x, i4 = b.const(np.array([0, 99], np.uint8)), dtypes.by_short("i4")
+    b.emit(Copy(b.result(U8, (2,)), x))
+    b.emit(Copy(b.result(i4, (2,)), replace(x, dtype=i4)))
+
+
+def _op(name: str, inputs: tuple[DType, ...], dtype: DType, imm: bytes = b"") -> Build:
+    """One micro-op in a group."""
+
+    def build(b: ProgramBuilder) -> None:
+        insn = MicroInsn(MICRO_OPS[name].code, dtype, tuple(range(len(inputs))), imm)
+        code = MicroProgram(inputs, (insn,), (len(inputs),))
+        g = b.group([])
+        ins = tuple(g.load(b.arg(t, (4,))) for t in inputs)
+        out = g.tile(dtype, (4,))
+        g.stages.append(Vec(ins, (out,), code, Phase.BODY))
+        g.store(b.result(dtype, (4,)), out)
+
+    return build
+
+
+OPS: tuple[tuple[str, tuple[DType, ...], DType, bytes], ...] = (
+    ("complex", (F32, F32), C64, b""),
+    ("complex", (F64, F64), C128, b""),
+    ("real", (C128,), F64, b""),
+    ("imag", (F32,), F32, b""),
+    ("abs", (C64,), F32, b""),
+    ("abs", (I32,), I32, b""),
+    ("bitcast", (F32,), I32, b""),
+    ("bitcast", (dtypes.by_short("i4"),), dtypes.by_short("ui4"), b""),
+    ("reduce_precision", (F32,), F32, b"\1\0"),
+    ("imm", (), BOOL, b"\1"),
+    ("imm", (), dtypes.by_short("i4"), b"\x0f"),
+    ("iota", (), F32, b"\0"),
+    ("convert", (C64,), BOOL, b""),
+    ("eq", (F32, F32), BOOL, b""),
+)
+BAD_OPS: tuple[tuple[str, tuple[DType, ...], DType, bytes, str], ...] = (
+    ("complex", (F32, F32), BOOL, b"", "result type must be complex<f32>"),
+    ("complex", (F32, F32), C128, b"", "result type must be complex<f32>"),
+    ("complex", (F16, F16), C64, b"", "no complex type of two f16"),
+    ("real", (C64,), F64, b"", "result type must be f32"),
+    ("imag", (F32,), BOOL, b"", "result type must be f32"),
+    ("abs", (C64,), C64, b"", "result type must be f32"),
+    ("abs", (F32,), F64, b"", "result type must be f32"),
+    ("bitcast", (F32,), F64, b"", "width of f32 differs"),
+    ("bitcast", (I8,), BOOL, b"", "width of i8 differs"),
+    ("bitcast", (F64,), C64, b"", "complex numbers"),
+    ("bitcast", (F32,), I32, b"\0", "imm must be 0 bytes"),
+    ("reduce_precision", (F32,), F32, b"\0\7", "at least one exponent bit"),
+    ("reduce_precision", (F32,), F32, b"\7", "imm must be 2 bytes"),
+    ("reduce_precision", (F32,), F64, b"\7\7", "result type must be f32"),
+    ("neg", (F32,), F32, b"\0", "imm must be 0 bytes"),
+    ("imm", (), BOOL, b"\2", "is a byte below 2"),
+    ("imm", (), dtypes.by_short("i4"), b"\x10", "is a byte below 16"),
+    ("imm", (), F32, b"\0\0", "imm must be 4 bytes"),
+    ("imm", (F32,), F32, b"\0\0\0\0", "needs 0 operands, has 1"),
+    ("iota", (), BOOL, b"\0", "not of kinds"),
+    ("iota", (), F32, b"", "imm must be 1 bytes"),
+    ("add", (F32,), F32, b"", "needs 2 operands, has 1"),
+    ("add", (F32, I32), F32, b"", "operands must have one type"),
+    ("sub", (BOOL, BOOL), BOOL, b"", "not of kinds"),
+    ("eq", (F32, F32), F32, b"", "result type must be i1"),
+    ("select", (I8, F32, F32), F32, b"", "predicate must be i1"),
+    ("select", (BOOL, F32, I32), F32, b"", "operands must have one type"),
+    ("select", (BOOL, F32, F32), I32, b"", "result type must be f32"),
+    ("clamp", (F32, F32, C64), F32, b"", "not of kinds"),
+)
+for _i, (_name, _ins, _t, _imm) in enumerate(OPS):
+    within(f"op{_i}-{_name}", _op(_name, _ins, _t, _imm))
+for _i, (_name, _ins, _t, _imm, _says) in enumerate(BAD_OPS):
+    wrong(f"op{_i}-{_name}", _says, _op(_name, _ins, _t, _imm))
+
+
+def _registers(srcs: tuple[int, ...], outputs: tuple[int, ...]) -> Build:
+    """An addition of registers 0 and 1 into 2, and its square in 3."""
+
+    def build(b: ProgramBuilder) -> None:
+        add = MicroInsn(MICRO_OPS["add"].code, F32, srcs)
+        square = MicroInsn(MICRO_OPS["mul"].code, F32, (2, 2))
+        code = MicroProgram((F32, F32), (add, square), outputs)
+        g = b.group([])
+        ins = tuple(g.load(b.arg(F32, (4,))) for _ in range(2))
+        out = g.tile(F32, (4,))
+        g.stages.append(Vec(ins, (out,), code, Phase.BODY))
+        g.store(b.result(F32, (4,)), out)
+
+    return build
+
+
+for _first, _second, _out in ((0, 1, 3), (1, 1, 0), (0, 0, 2)):
+    within(f"registers-{_first}{_second}{_out}", _registers((_first, _second), (_out,)))
+wrong("register-next", "reads register 2 before", _registers((0, 2), (3,)))
+wrong("register-first", "reads register 2 before", _registers((2, 0), (3,)))
+wrong("register-below", "reads register -1 before", _registers((-1, 0), (3,)))
+wrong("register-second-below", "reads register -1 before", _registers((0, -1), (3,)))
+wrong("register-out", "output register 4 does not exist", _registers((0, 1), (4,)))
+wrong("register-out-below", "output register -1", _registers((0, 1), (-1,)))

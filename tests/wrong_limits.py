@@ -127,6 +127,28 @@ def _result_at(b: ProgramBuilder) -> Program:
     return replace(p, buffers=(replace(p.buffers[0], offset=1 << 62), p.buffers[1]))
 
 
+def _filled(arena: int, result: int) -> Build:
+    """Fill DRAM: a donated argument makes room for results and intermediates only."""
+
+    def build(b: ProgramBuilder) -> None:
+        b.donated = (1,)
+        b.arg(U8, (64,))
+        x = b.arg(U8, (result,))
+        b.emit(Copy(b.result(U8, (result,)), x))
+        b.const(np.zeros(64, np.uint8))
+        b.temp(U8, (arena,))
+
+    return build
+
+
+within("dram", _filled(DRAM - 128 - (1 << 20), 1 << 20))
+wrong(
+    "dram",
+    f"needs {DRAM + 1} bytes of DRAM",
+    _filled(DRAM - 127 - (1 << 20), 1 << 20),
+    ResourceExhausted,
+)
+
 # ------------------------------------------------------------------------------ groups
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.sim.builder import ProgramBuilder, binary, micro, nary
 from tests.sim.cases import CASES
+from tests.sim.cases_flow import searching
 from vkore_jax.chips import TINY, VK1
 from vkore_jax.dtypes import BF16, BOOL, F32, I32
 from vkore_jax.errors import HostCallbackError, InvalidArgument, InvalidProgram
@@ -365,6 +366,12 @@ def test_a_condition_with_effects_runs_once_more_than_the_body() -> None:
     loaded.execute(arrays(loaded, 1))
     assert log == [1, 2, 3, 4]
     assert loaded.ledger.total().host_callbacks - before == 4
+
+
+def test_loops_in_conditions_are_written_once() -> None:
+    """Twice a level made a module of 2^depth loops."""
+    sizes = [len(text_of(searching(depth)(TINY))) for depth in (2, 4, 8)]
+    assert sizes[2] - sizes[1] < 6 * (sizes[1] - sizes[0])
 
 
 def test_pages_read_counters_late() -> None:

@@ -54,7 +54,7 @@ _ROWS: tuple[tuple[str, int, int, str, str, int, str], ...] = (
     ("imm", 0x00, 0, "*", "given", 0, "the constant in `imm` (little-endian)"),
     ("iota", 0x01, 0, "iufc", "given", 1, "index of the element along axis imm[0]"),
     ("convert", 0x02, 1, "*", "given", 1, "value conversion"),
-    ("bitcast", 0x03, 1, "*", "given", 0, "same bits, other type of the same width"),
+    ("bitcast", 0x03, 1, "*", "given", 0, "same bits, other real type of that width"),
     ("reduce_precision", 0x04, 1, "f", "same", 1, "round to imm = (exp, mantissa)"),
     ("select", 0x05, 3, "*", "same", 1, "r1 where r0 is true, else r2"),
     ("clamp", 0x06, 3, "biuf", "same", 2, "min(max(r1, r0), r2): lo, x, hi"),

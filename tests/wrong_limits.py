@@ -27,9 +27,12 @@ from vkore_jax.dtypes import (
 )
 from vkore_jax.errors import InvalidProgram, ResourceExhausted, VkoreError
 from vkore_jax.isa import (
+    Carry,
+    Case,
     Copy,
     DynamicSlice,
     Loop,
+    Merge,
     MicroInsn,
     MicroProgram,
     Pad,
@@ -39,7 +42,7 @@ from vkore_jax.isa import (
     Vec,
     View,
 )
-from vkore_jax.isa.enums import Phase
+from vkore_jax.isa.enums import Phase, Segment
 from vkore_jax.isa.limits import BLOCKS, NESTING, NUMBER, RANK, TRIPS
 from vkore_jax.isa.micro import MICRO_OPS
 from vkore_jax.program import Program
@@ -322,6 +325,45 @@ def _trips(trips: int) -> Build:
 
 within("trips", _trips(TRIPS))
 wrong("trips", "trips must be at most", _trips(TRIPS + 1))
+
+# ---------------------------------------------------------------- what shares addresses
+
+
+def _leave_over_next(b: ProgramBuilder) -> None:
+    x, current, following = b.arg(F32, (4,)), b.temp(F32, (4,)), b.temp(F32, (4,))
+    leave = b.temp(F32, (4,), at=b.buffers[following.buffer].offset)
+    with b.block() as body:
+        b.emit(Copy(following, current))
+    carry = Carry(x, current, following, leave)
+    b.emit(Loop(2, (carry,), b.close(body)), Copy(b.result(F32, (4,)), leave))
+
+
+def _unused_over_argument(b: ProgramBuilder) -> None:
+    x = b.arg(F32, (4,))
+    b.buffer(Segment.ARGUMENT, F32, (4,), 0)
+    b.emit(Copy(b.result(F32, (4,)), x))
+
+
+def _empty_inside(b: ProgramBuilder) -> None:
+    x, none = b.arg(F32, (8,)), b.arg(F32, (0,))
+    t, empty = b.temp(F32, (8,), at=0), b.temp(F32, (0,), at=16)
+    b.emit(Copy(t, x), Copy(empty, none), Copy(b.result(F32, (8,)), t))
+
+
+def _empty_merge_inside(b: ProgramBuilder) -> None:
+    i, x, none = b.arg(I32, ()), b.arg(F32, (8,)), b.arg(F32, (0,))
+    t, empty = b.temp(F32, (8,), at=0), b.temp(F32, (0,), at=16)
+    b.emit(Copy(t, x), Case(i, ((),), (Merge(empty, (none,)),)))
+    b.emit(Copy(b.result(F32, (8,)), t))
+
+
+for _build in (
+    _leave_over_next,
+    _unused_over_argument,
+    _empty_inside,
+    _empty_merge_inside,
+):
+    within(_build.__name__.strip("_").replace("_", "-"), _build)
 
 # ------------------------------------------------------------------- types and bits
 

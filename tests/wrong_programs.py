@@ -440,6 +440,17 @@ def leave_over_current(b: ProgramBuilder) -> None:
     )
 
 
+@wrong(HazardError, "buffer 0 is read but was never written")
+def enter_is_not_written(b: ProgramBuilder) -> None:
+    x, current = b.temp(F32, (4,)), b.temp(F32, (4,))
+    b.emit(Loop(2, (Carry(x, current, current, b.result(F32, (4,))),), ()))
+
+
+@wrong(HazardError, "buffer 0 is read but was never written")
+def index_is_not_written(b: ProgramBuilder) -> None:
+    b.emit(Case(b.temp(I32, ()), ((),), ()))
+
+
 @wrong(InvalidProgram, "enter and current: must have one dtype and shape")
 def carry_of_two_shapes(b: ProgramBuilder) -> None:
     x, current = b.arg(F32, (4,)), b.temp(F32, (5,))

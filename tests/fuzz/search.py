@@ -70,7 +70,7 @@ class Search:
         self._ran.add(key)
         # A mutated WHILE may never end, which breaks no law.
         endless = dynamic_bodies(examined.program.block) > 0
-        verdict, detail = self.runner.run(data, number, 15.0 if endless else None)
+        verdict, detail = self.runner.run(data, number, 4.0 if endless else None)
         if verdict == "timeout" and endless:
             verdict = "endless"
         self.counts["executed"] += 1

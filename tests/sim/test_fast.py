@@ -29,6 +29,7 @@ from vkore_jax.isa import (
 from vkore_jax.isa.view import row_major
 from vkore_jax.program import Program, decode
 from vkore_jax.sim.fast import FastProgram, run, translate, translate_program
+from vkore_jax.sim.fast.emitter import Emitter
 from vkore_jax.sim.fast.load import own_client, put
 from vkore_jax.sim.ledger import ExecutableLedger
 
@@ -58,6 +59,18 @@ def text_of(program: Program) -> str:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_every_operation_belongs_to_a_command(case: Any) -> None:
     assert translate_program(decode(case.build(TINY).encoded)).host_compute == 0
+
+
+def test_an_operation_without_a_command_is_counted() -> None:
+    e = Emitter()
+    e.scalar(F32, 1.0)
+    assert e.unattributed == 1
+    e.owner = 7
+    e.scalar(F32, 2.0)
+    assert e.unattributed == 1
+    e.owner = None
+    e.scalar(F32, 3.0)
+    assert e.unattributed == 2
 
 
 def test_a_result_without_a_command_is_counted() -> None:

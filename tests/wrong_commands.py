@@ -39,6 +39,7 @@ from vkore_jax.isa import (
     Strategy,
     View,
     While,
+    row_major,
 )
 
 Base = Callable[[ProgramBuilder], Any]
@@ -108,6 +109,27 @@ def beyond(field: str) -> Callable[..., View]:
     return lambda b, cmd: replace(getattr(cmd, field), offset=1 << 20)
 
 
+def shifted(field: str) -> Callable[..., View]:
+    """Return a maker of a view like the field's that begins at element 1."""
+
+    def make(b: ProgramBuilder, cmd: Any) -> View:
+        v = getattr(cmd, field)
+        return replace(v, buffer=b.arg(v.dtype, (v.size + 1,)).buffer, offset=1)
+
+    return make
+
+
+def turned(field: str) -> Callable[..., View]:
+    """Return a maker of a view like the field's that walks columns."""
+
+    def make(b: ProgramBuilder, cmd: Any) -> View:
+        v = getattr(cmd, field)
+        columns = row_major(v.shape[::-1])[::-1]
+        return replace(v, strides=columns)
+
+    return make
+
+
 DENSE = "must be dense"
 OUTSIDE = "view touches elements"
 
@@ -121,6 +143,13 @@ def copy(b: ProgramBuilder) -> Copy:
 
 wrong(copy, "src-outside", OUTSIDE, src=beyond("src"))
 wrong(copy, "dst-strided", DENSE, dst=strided("dst"))
+wrong(
+    copy,
+    "empty-shifted",
+    DENSE,
+    src=arg(F32, 0),
+    dst=lambda b, c: replace(b.result(F32, (0,)), offset=1),
+)
 wrong(copy, "shape", "must have one dtype and shape", src=arg(F32, 3, 2))
 
 
@@ -297,6 +326,10 @@ def _gathered(id: str, says: str, **fields: Any) -> None:
 _gathered("type", "types must agree", dst=result(I32, 2, 3, 4))
 _gathered("dst", DENSE, dst=strided("dst"))
 _gathered("operand", DENSE, operand=strided("operand"))
+_gathered("operand-shifted", DENSE, operand=shifted("operand"))
+_gathered("operand-turned", DENSE, operand=turned("operand"))
+_gathered("operand-outside", OUTSIDE, operand=beyond("operand"))
+_gathered("dst-turned", DENSE, dst=turned("dst"))
 _gathered("indices-view", DENSE, indices=strided("indices"))
 _gathered("sizes", "slice_sizes must have 3 entries", slice_sizes=(1, 1))
 _gathered("dropped-twice", "must be distinct", collapsed_dims=(0,))
@@ -372,6 +405,10 @@ _scattered("combined", "combiner: outputs must be", combiner=binary("lt", F32))
 
 def _turned(v: View) -> View:
     return replace(v, strides=tuple(-s for s in v.strides), offset=v.size - 1)
+
+
+def _next(v: View) -> View:
+    return replace(v, offset=v.size)
 
 
 @base
@@ -492,6 +529,9 @@ for _base in (reduce_window, select_and_scatter):
     for _name in ("window", "strides"):
         wrong(_base, f"{_name}-0", f"{_name} must be at least 1", **{_name: (0,)})
     wrong(_base, "combiner", "combiner: inputs", combiner=unary("neg", F32))
+wrong(reduce_window, "inits", "0 initial values of 1", inits=())
+wrong(reduce_window, "type", "dst and source 0", srcs=args(arg(I32, 6)))
+wrong(reduce_window, "init-outside", OUTSIDE, inits=lambda b, c: (_next(c.inits[0]),))
 for _name in ("base_dilation", "window_dilation"):
     wrong(reduce_window, _name, f"{_name} must have 1 entries", **{_name: ()})
     wrong(reduce_window, f"{_name}-0", "must be at least 1", **{_name: (0,)})

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.sim.builder import ProgramBuilder, binary, unary
+from tests.sim.builder import ProgramBuilder, binary, micro, unary
 from tests.wrong_programs import Wrong
 from vkore_jax import dtypes
 from vkore_jax.chips import TINY
@@ -29,6 +29,7 @@ from vkore_jax.errors import InvalidProgram, ResourceExhausted, VkoreError
 from vkore_jax.isa import (
     Carry,
     Case,
+    Conv,
     Copy,
     DynamicSlice,
     Loop,
@@ -39,6 +40,7 @@ from vkore_jax.isa import (
     ReduceKind,
     ReduceWindow,
     SelectAndScatter,
+    Strategy,
     Vec,
     View,
 )
@@ -292,6 +294,54 @@ within("select-low", _selected(_MOST - 4, 1))
 wrong("select-low", "its edges", _selected(_MOST - 3, 1), ResourceExhausted)
 wrong("select-window", "the window", _selected(0, _MOST + 1), ResourceExhausted)
 
+within("window-none", _window(window=9, strides=2, out=0))
+within("window-trimmed", _window(pad_low=-9, strides=2, out=0))
+
+
+def _convolved(**fields: Any) -> Build:
+    """One product, at a distance."""
+    given = dict.fromkeys(("pad_low", "pad_high"), 0)
+    given |= dict.fromkeys(("strides", "lhs_dilation", "rhs_dilation"), 1) | fields
+    x, w, out = (given.pop(k, 1) for k in ("extent", "window", "out"))
+
+    def build(b: ProgramBuilder) -> None:
+        lhs, rhs = b.arg(F32, (1, x, 1)), b.arg(F32, (w, 1, 1))
+        b.emit(
+            Conv(
+                dst=b.result(F32, (1, out, 1)), lhs=lhs, rhs=rhs, reversal=(0,),
+                feature_groups=1, batch_groups=1, strategy=Strategy.BF16X1, block_n=1,
+                block_out=(1,), block_o=1, **{k: (v,) for k, v in given.items()},
+            )
+        )  # fmt: skip
+
+    return build
+
+
+for _edge in ("pad_low", "pad_high"):
+    within(f"conv-{_edge}", _convolved(strides=NUMBER, **{_edge: _MOST - 1}))
+    wrong(
+        f"conv-{_edge}",
+        "lhs with its edges and gaps",
+        _convolved(strides=NUMBER, **{_edge: _MOST}),
+        ResourceExhausted,
+    )
+_far = {"extent": 2, "strides": NUMBER}
+within("conv-gaps", _convolved(lhs_dilation=_MOST - 1, **_far))
+wrong(
+    "conv-gaps",
+    "lhs with its edges and gaps",
+    _convolved(lhs_dilation=_MOST, **_far),
+    ResourceExhausted,
+)
+_far = {"window": 2, "out": 0}
+within("conv-reach", _convolved(rhs_dilation=_MOST - 1, **_far))
+wrong(
+    "conv-reach",
+    "the window with its gaps",
+    _convolved(rhs_dilation=_MOST, **_far),
+    ResourceExhausted,
+)
+
 # ------------------------------------------------------------------------ control flow
 
 
@@ -325,6 +375,46 @@ def _trips(trips: int) -> Build:
 
 within("trips", _trips(TRIPS))
 wrong("trips", "trips must be at most", _trips(TRIPS + 1))
+
+# ------------------------------------------------------------------- the vector unit
+
+
+def _long(insns: int) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        m = micro(F32)
+        for _ in range(insns):
+            m.op("neg", m.last)
+        b.elementwise(m.out(), [b.result(F32, (4,))], [b.arg(F32, (4,))])
+
+    return build
+
+
+def _wide(tiles: int) -> Build:
+    def build(b: ProgramBuilder) -> None:
+        views = [b.arg(F32, (4,)) for _ in range(tiles - 1)]
+        b.elementwise(micro(*[F32] * (tiles - 1)).out(0), [b.result(F32, (4,))], views)
+
+    return build
+
+
+within("insns", _long(TINY.vec_max_insns))
+within("operands", _wide(TINY.vec_max_operands))
+
+
+def _segments(block: int) -> Build:
+    """Cut 64 elements of k, which has one scale for 32."""
+
+    def build(b: ProgramBuilder) -> None:
+        g = b.group([(64, block)], 0)
+        x = g.load(b.arg(F32, (4, 64)), (None, 0))
+        y = g.load(b.arg(F32, (64, 4)), (0, None))
+        g.gemm(x, y, F32, Strategy.FP8X1)
+
+    return build
+
+
+within("segments-cut", _segments(32))
+within("segments-whole", _segments(100))
 
 # ---------------------------------------------------------------- what shares addresses
 

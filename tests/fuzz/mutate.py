@@ -234,8 +234,8 @@ def everywhere(old: Any, change: Callable[[Any], Any]) -> Any:
     return change(type(old)(**fields))
 
 
-def retyped(p: Program, rng: Random) -> Program:
-    """Return a program with one element type in the place of another of its size."""
+def types_of(p: Program) -> list[dtypes.DType]:
+    """Return the element types that a program names."""
     found: set[dtypes.DType] = set()
 
     def note(x: Any) -> Any:
@@ -243,18 +243,46 @@ def retyped(p: Program, rng: Random) -> Program:
         return x
 
     everywhere(p, note)
-    old = rng.choice(sorted(found, key=lambda t: t.code))
-    alike = [t for t in dtypes.ALL if t.itemsize == old.itemsize and t is not old]
-    new = rng.choice(alike or [old])
+    return sorted(found, key=lambda t: t.code)
+
+
+def retyped(p: Program, old: dtypes.DType, new: dtypes.DType) -> Program:
+    """Return a program with one element type in the place of another.
+
+    What is filled with it grows or shrinks; constants are cut.
+    """
+    size: dict[int, int] = {}
 
     def change(x: Any) -> Any:
         if getattr(x, "dtype", None) is old:
             x = replace(x, dtype=new)
+        if isinstance(x, MicroInsn) and len(x.imm) == old.itemsize and not x.srcs:
+            x = replace(x, imm=(x.imm * new.itemsize)[: x.dtype.itemsize])
         if isinstance(x, MicroProgram):
             x = replace(x, inputs=tuple(new if t is old else t for t in x.inputs))
+        if isinstance(x, View) or hasattr(x, "memory_kind"):
+            extents = max(x.shape, default=1), math.prod(x.shape)
+            if min(extents) >= 0:
+                size[x.buffer] = max(
+                    size.get(x.buffer, 0), x.dtype.itemsize * extents[1]
+                )
         return x
 
-    return everywhere(p, change)
+    return _laid_out(everywhere(p, change), size)
+
+
+def _laid_out(p: Program, size: dict[int, int]) -> Program:
+    """Return a program with buffers of new sizes one behind another."""
+    ends = dict.fromkeys(Segment, 0)
+    rows = []
+    for i, b in enumerate(p.buffers):
+        at, nbytes = -(-ends[b.segment] // 64) * 64, size.get(i, b.nbytes)
+        if b.segment is Segment.CONSTANT:
+            at = b.offset
+            nbytes = min(nbytes, max(len(p.constants) - at, 0))
+        ends[b.segment] = at + nbytes
+        rows.append(Buffer(b.segment, at, nbytes))
+    return replace(p, buffers=tuple(rows), arena_bytes=ends[Segment.ARENA])
 
 
 def resized(p: Program, rng: Random) -> Program:
@@ -283,18 +311,7 @@ def resized(p: Program, rng: Random) -> Program:
             x = replace(x, shape=ints(x.shape))
         return x
 
-    made = everywhere(p, change)
-    ends: dict[Any, int] = {}
-    rows = []
-    for i, b in enumerate(p.buffers):
-        at, nbytes = -(-ends.get(b.segment, 0) // 64) * 64, size.get(i, b.nbytes)
-        if b.segment is Segment.CONSTANT:
-            at, nbytes = b.offset, b.nbytes
-        ends[b.segment] = at + nbytes
-        rows.append(Buffer(b.segment, at, nbytes))
-    ends_at = [r.offset + r.nbytes for r in rows if r.segment is Segment.ARENA]
-    arena = max(ends_at, default=0)
-    return replace(made, buffers=tuple(rows), arena_bytes=arena)
+    return _laid_out(everywhere(p, change), size)
 
 
 def mutant(families: Families, rng: Random) -> bytes:
@@ -315,7 +332,7 @@ def mutant(families: Families, rng: Random) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 1, 2, 3))):
         kind = rng.random()
         if kind < 0.07:
-            p = retyped(p, rng)
+            p = retyped(p, rng.choice(types_of(p)), rng.choice(dtypes.ALL))
         elif kind < 0.2:
             p = resized(p, rng)
         else:

@@ -22,6 +22,7 @@ from vkore_jax.isa import (
     Loop,
     Merge,
     Phase,
+    Sort,
     Strategy,
     View,
     While,
@@ -379,6 +380,19 @@ def test_a_condition_with_effects_runs_once_more_than_the_body() -> None:
     loaded.execute(arrays(loaded, 1))
     assert log == [1, 2, 3, 4]
     assert loaded.ledger.total().host_callbacks - before == 4
+
+
+@pytest.mark.parametrize("op", ["eq", "ne", "ge"])
+def test_a_comparator_without_an_order_stays_inside(op: str) -> None:
+    """Some permutation leaves; an unstable sort of XLA:CPU corrupts the heap."""
+    b = ProgramBuilder(TINY)
+    x = b.arg(F32, (3, 200))
+    code = micro(F32, F32).op(op, 0, 0).out()
+    b.emit(Sort((b.result(F32, (3, 200)),), (x,), 1, False, code))
+    assert "is_stable = true" in text_of(b.build())
+    value = np.random.default_rng(0).integers(0, 9, (3, 200)).astype(np.float32)
+    (found,) = run(b.build().encoded, [value])
+    np.testing.assert_array_equal(np.sort(found, 1), np.sort(value, 1))
 
 
 def test_loops_in_conditions_are_written_once() -> None:

@@ -70,6 +70,11 @@ def wrong(
     WRONG_COMMANDS.append(Wrong(f"{make.__name__}-{id}", build, error, says))
 
 
+def field(make: Base, id: str, says: str, name: str, value: Any) -> None:
+    """Register a base with one field replaced."""
+    wrong(make, id, says, **{name: value})
+
+
 def arg(dtype: DType, *shape: int) -> Callable[..., View]:
     """Return a maker of a new parameter."""
     return lambda b, cmd: b.arg(dtype, shape)
@@ -238,7 +243,7 @@ for _name in (
     "strides", "pad_low", "pad_high", "lhs_dilation", "rhs_dilation", "reversal",
     "block_out",
 ):  # fmt: skip
-    wrong(conv, _name, f"{_name} must have 1 entries", **{_name: (1, 1)})
+    field(conv, _name, f"{_name} must have 1 entries", _name, (1, 1))
 for _name, _value, _group in (
     ("strides", (0,), "strides"),
     ("lhs_dilation", (0,), "dilations"),
@@ -250,7 +255,7 @@ for _name, _value, _group in (
     ("block_o", 0, "blocks"),
 ):
     _says = f"{_group} must be at least 1"
-    wrong(conv, f"{_name}-least", _says, **{_name: _value})
+    field(conv, f"{_name}-least", _says, _name, _value)
 wrong(conv, "outside", OUTSIDE, lhs=beyond("lhs"))
 wrong(conv, "rhs-outside", OUTSIDE, rhs=beyond("rhs"))
 wrong(conv, "rows", "lhs must have contiguous rows", lhs=strided("lhs"))
@@ -525,16 +530,16 @@ def select_and_scatter(b: ProgramBuilder) -> SelectAndScatter:
 
 for _base in (reduce_window, select_and_scatter):
     for _name in ("window", "strides", "pad_low", "pad_high"):
-        wrong(_base, _name, f"{_name} must have 1 entries", **{_name: (1, 1)})
+        field(_base, _name, f"{_name} must have 1 entries", _name, (1, 1))
     for _name in ("window", "strides"):
-        wrong(_base, f"{_name}-0", f"{_name} must be at least 1", **{_name: (0,)})
+        field(_base, f"{_name}-0", f"{_name} must be at least 1", _name, (0,))
     wrong(_base, "combiner", "combiner: inputs", combiner=unary("neg", F32))
 wrong(reduce_window, "inits", "0 initial values of 1", inits=())
 wrong(reduce_window, "type", "dst and source 0", srcs=args(arg(I32, 6)))
 wrong(reduce_window, "init-outside", OUTSIDE, inits=lambda b, c: (_next(c.inits[0]),))
 for _name in ("base_dilation", "window_dilation"):
-    wrong(reduce_window, _name, f"{_name} must have 1 entries", **{_name: ()})
-    wrong(reduce_window, f"{_name}-0", "must be at least 1", **{_name: (0,)})
+    field(reduce_window, _name, f"{_name} must have 1 entries", _name, ())
+    field(reduce_window, f"{_name}-0", "must be at least 1", _name, (0,))
 wrong(select_and_scatter, "shape", "the windows number (4,)", source=arg(F32, 3))
 wrong(select_and_scatter, "type", "dst and source", source=arg(I32, 4))
 wrong(select_and_scatter, "operand", "dst and operand", operand=arg(F32, 7))

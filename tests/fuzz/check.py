@@ -24,7 +24,14 @@ from vkore_jax.errors import (
     VersionMismatch,
     VkoreError,
 )
-from vkore_jax.isa import Block, Group, Loop
+from vkore_jax.isa import (
+    Block,
+    Group,
+    Loop,
+    MicroProgram,
+    SelectAndScatter,
+    Sort,
+)
 from vkore_jax.isa.access import accesses
 from vkore_jax.program import Program, decode
 from vkore_jax.sim.fast import translate_program
@@ -111,6 +118,42 @@ def steps(block: Block) -> int:
         inner = sum(steps(b) for _, b in accesses(cmd).blocks)
         total += count + inner * (cmd.trips if isinstance(cmd, Loop) else 1)
     return total
+
+
+_MONOIDS = {"add", "mul", "max", "min", "and", "or", "xor"}
+_ORDERS = {"lt", "gt", "lt_total", "gt_total"}
+
+
+def _is_one(program: MicroProgram, names: set[str]) -> bool:
+    """Return whether scalar code is one instruction of these on its two inputs."""
+    if len(program.insns) != 1 or program.outputs != (2,):
+        return False
+    (insn,) = program.insns
+    return insn.op.name in names and sorted(insn.srcs) == [0, 1]
+
+
+def comparable(block: Block) -> bool:
+    """Return whether the ISA says what a program's results are, but for roundings.
+
+    Not with a comparator that is no order, a combiner that is no monoid, a broken
+    promise; nor can a norm judge sums in floats of 16 bits or fewer.
+    """
+    for located in block:
+        cmd = located.cmd
+        code = getattr(cmd, "combiner", None)
+        if code is not None and not _is_one(code, _MONOIDS):
+            return False
+        if isinstance(cmd, Sort) and not _is_one(cmd.comparator, _ORDERS):
+            return False
+        if isinstance(cmd, SelectAndScatter) or getattr(cmd, "unique", False):
+            return False
+        access = accesses(cmd)
+        held = (*access.reads, *access.writes, *getattr(cmd, "tiles", ()))
+        if any(x.dtype.is_float and x.dtype.bits < 32 for x in held):
+            return False
+        if not all(comparable(b) for _, b in access.blocks):
+            return False
+    return True
 
 
 def affordable(program: Program) -> bool:

@@ -84,7 +84,7 @@ def record(old: Any, rng: Random, donor: Donor) -> Any:
         return _view(old, rng)
     if isinstance(old, MicroInsn) and rng.random() < 0.6:
         return _insn(old, rng)
-    infos: Sequence[c.FieldInfo] = type(old).FIELDS
+    infos: Sequence[c.FieldInfo] = getattr(type(old), "FIELDS")  # noqa: B009
     if isinstance(old, Located):
         return _located(old, rng, donor)
     (x,) = rng.choices(infos, _weights(infos, old))
@@ -256,11 +256,12 @@ def retyped(p: Program, old: dtypes.DType, new: dtypes.DType) -> Program:
     def change(x: Any) -> Any:
         if getattr(x, "dtype", None) is old:
             x = replace(x, dtype=new)
-        if isinstance(x, MicroInsn) and len(x.imm) == old.itemsize and not x.srcs:
-            x = replace(x, imm=(x.imm * new.itemsize)[: x.dtype.itemsize])
-        if isinstance(x, MicroProgram):
+        if isinstance(x, MicroInsn):
+            if len(x.imm) == old.itemsize and not x.srcs:
+                x = replace(x, imm=(x.imm * new.itemsize)[: x.dtype.itemsize])
+        elif isinstance(x, MicroProgram):
             x = replace(x, inputs=tuple(new if t is old else t for t in x.inputs))
-        if isinstance(x, View) or hasattr(x, "memory_kind"):
+        elif isinstance(x, View) or hasattr(x, "memory_kind"):
             extents = max(x.shape, default=1), math.prod(x.shape)
             if min(extents) >= 0:
                 size[x.buffer] = max(

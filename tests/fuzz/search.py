@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from tests.fuzz.check import Finding, Runner, affordable, examine
+from tests.fuzz.check import Finding, Runner, affordable, comparable, examine
 from tests.fuzz.corpus import Families, small, whole
 from tests.fuzz.mutate import mutant
 from vkore_jax.cost import dynamic_bodies
@@ -73,9 +73,11 @@ class Search:
         verdict, detail = self.runner.run(data, number, 4.0 if endless else None)
         if verdict == "timeout" and endless:
             verdict = "endless"
+        if verdict == "differ" and not comparable(examined.program.block):
+            verdict = "incomparable"
         self.counts["executed"] += 1
         self.counts[f"run: {verdict}"] += 1
-        if verdict not in ("ok", "endless"):
+        if verdict not in ("ok", "endless", "incomparable"):
             self._found(number, f"{verdict}: {detail}", data)
 
     def _found(self, number: int, what: str, data: bytes) -> None:

@@ -95,7 +95,8 @@ def chip_of(program: Program) -> Chip:
 
 
 def _round_trip(program: Program, data: bytes) -> None:
-    values = {x.name: getattr(program, x.name) for x in type(program).FIELDS}
+    infos: tuple[Any, ...] = getattr(Program, "FIELDS")  # noqa: B009
+    values = {x.name: getattr(program, x.name) for x in infos}
     if Program(**values).encoded != data:
         raise Finding("encode(decode(bytes)) has other bytes")
     try:

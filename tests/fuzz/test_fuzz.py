@@ -66,6 +66,7 @@ def test_a_fault_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # on a busy machine
 def test_thousands(runner: Runner) -> None:
     """Mutants of everything; of those that verify, some run on both engines."""
     search = Search(whole(), seed=2, runner=runner, every=20)

@@ -28,6 +28,7 @@ from vkore_jax.isa.codec import (
     TEXT,
     U32,
     U64,
+    Codec,
     Enum,
     Seq,
     Struct,
@@ -36,7 +37,7 @@ from vkore_jax.isa.codec import (
     record,
     unpack_fields,
 )
-from vkore_jax.isa.commands import BLOCK, Block
+from vkore_jax.isa.commands import BLOCK, COMMANDS, Block
 from vkore_jax.isa.enums import Segment
 from vkore_jax.isa.limits import NESTING
 from vkore_jax.isa.view import View
@@ -126,6 +127,18 @@ def dram_bytes(
     return arguments + constants + max(0, results + arena - donated)
 
 
+def _holds_blocks(codec: Codec) -> bool:
+    return codec is BLOCK or (isinstance(codec, Seq) and _holds_blocks(codec.item))
+
+
+_HOLDERS = {
+    cls
+    for cls in COMMANDS.values()
+    if any(_holds_blocks(x.codec) for x in getattr(cls, "FIELDS"))  # noqa: B009
+}
+"""Commands with blocks inside."""
+
+
 def check_nesting(block: Block) -> None:
     """Check how deep blocks are nested (`isa.limits`), without recursion.
 
@@ -134,7 +147,11 @@ def check_nesting(block: Block) -> None:
     """
     level, depth = [block], 0
     while level := [
-        inner for b in level for x in b for _, inner in accesses(x.cmd).blocks
+        inner
+        for b in level
+        for x in b
+        if type(x.cmd) in _HOLDERS
+        for _, inner in accesses(x.cmd).blocks
     ]:
         depth += 1
         if depth > NESTING:

@@ -130,9 +130,9 @@ class GroupCheck:
                     f"tile {i}: {len(t.shape)} extents but {len(axes)} axes"
                 )
             seen = 0
-            self.ctx.fits(f"tile {i}", t.shape, t.dtype)
-            size = ITEMSIZE[t.dtype]
+            size = all_bytes = ITEMSIZE[t.dtype]
             for extent, a in zip(t.shape, axes):
+                all_bytes *= extent or 1
                 if a == NO_AXIS:
                     if extent < 0:
                         raise InvalidProgram(
@@ -146,6 +146,8 @@ class GroupCheck:
                     raise InvalidProgram(f"tile {i}: grid axis {a} cuts it twice")
                 seen |= 1 << a
                 size *= cuts[a][1]
+            if all_bytes > self.ctx.most_bytes or len(axes) > RANK:
+                self.ctx.fits(f"tile {i}", t.shape, t.dtype)
             if not 1 <= t.slots <= 2:
                 raise InvalidProgram(f"tile {i}: slots must be 1 or 2, found {t.slots}")
             if t.offset & mask:

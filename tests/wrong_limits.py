@@ -87,6 +87,8 @@ within("stride-back", _copied((1, 4), (-NUMBER, 1)))
 wrong("stride", "at most 2^40", _copied((1, 4), (NUMBER + 1, 1)))
 wrong("stride-back", "at most 2^40", _copied((1, 4), (-NUMBER - 1, 1)))
 within("empty-stride", _copied((0, 4), (NUMBER, 1)))
+within("empty-stride-back", _copied((0, 4), (-NUMBER, 1)))
+wrong("empty-stride-back", "at most 2^40", _copied((0, 4), (-NUMBER - 1, 1)))
 wrong("empty-stride", "at most 2^40", _copied((0, 4), (NUMBER + 1, 1)))
 within("empty-offset", _copied((0, 4), (4, 1), NUMBER))
 wrong("empty-offset", "at most 2^40", _copied((0, 4), (4, 1), NUMBER + 1))
@@ -401,20 +403,27 @@ within("insns", _long(TINY.vec_max_insns))
 within("operands", _wide(TINY.vec_max_operands))
 
 
-def _segments(block: int) -> Build:
-    """Cut 64 elements of k, which has one scale for 32."""
+def _product(
+    k: int, block: int, strategy: Strategy, *types: DType, out: DType = F32
+) -> Build:
+    """One product whose k is cut."""
 
     def build(b: ProgramBuilder) -> None:
-        g = b.group([(64, block)], 0)
-        x = g.load(b.arg(F32, (4, 64)), (None, 0))
-        y = g.load(b.arg(F32, (64, 4)), (0, None))
-        g.gemm(x, y, F32, Strategy.FP8X1)
+        g = b.group([(k, block)], 0)
+        x = g.load(b.arg(types[0], (4, k)), (None, 0))
+        y = g.load(b.arg(types[-1], (k, 4)), (0, None))
+        g.gemm(x, y, out, strategy)
 
     return build
 
 
-within("segments-cut", _segments(32))
-within("segments-whole", _segments(100))
+within("segments-cut", _product(64, 32, Strategy.FP8X1, F32))
+within("segments-whole", _product(48, 48, Strategy.FP8X1, F32))
+within("segments-beyond", _product(64, 100, Strategy.FP8X1, F32))
+_E4M3, _E5M2 = dtypes.by_short("f8E4M3FN"), dtypes.by_short("f8E5M2")
+within("fp8", _product(4, 2, Strategy.FP8, _E4M3, _E5M2))
+within("fp8-narrow", _product(4, 2, Strategy.FP8, _E5M2, _E4M3, out=BF16))
+within("lanes-sign", _product(4, 2, Strategy.LANES, I8, out=U8))
 
 # ---------------------------------------------------------------- what shares addresses
 

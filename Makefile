@@ -7,7 +7,7 @@ RUN    ?= runs/demo
 BRIDGE := $(wildcard setup.py vkore_jax/pjrt/csrc/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo numerics test test-slow lint docs bench clean distclean
+.PHONY: help demo numerics test test-slow fuzz lint docs bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' \
@@ -39,6 +39,9 @@ test: $(VENV)/.installed-train,test  ## run the tests on two processes, but the 
 
 test-slow: $(VENV)/.installed-train,test  ## run the slow tests
 	$(PY) -m pytest -n 2 -q -m slow $(ARGS)
+
+fuzz: $(VENV)/.installed-train,test  ## 100,000 mutated programs (hours; stops, goes on)
+	$(PY) -m tests.fuzz.search --out runs/fuzz $(ARGS)
 
 lint: $(VENV)/.installed-train,test,dev  ## ruff (lint and format) and pyright
 	$(VENV)/bin/ruff check .

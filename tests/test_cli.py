@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,53 @@ def test_dis_and_asm(
     assert main(["asm", str(listing), "-o", str(again)]) == 0
     assert again.read_bytes() == saved.read_bytes()
     assert decode(again.read_bytes()).fingerprint[:16] in capsys.readouterr().out
+
+
+def with_constants() -> Program:
+    """Build a program with constants too long for a short listing."""
+    program, data = reverse_program(), bytes(range(256)) * 2
+    row = Buffer(Segment.CONSTANT, 0, len(data))
+    return replace(program, buffers=(*program.buffers, row), constants=data)
+
+
+@pytest.mark.parametrize("flags", [[], ["--full"]])
+def test_what_dis_prints_assembles(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Long constants are printed, behind everything else, unless told otherwise."""
+    saved, again = tmp_path / "long.vkp", tmp_path / "again.vkp"
+    saved.write_bytes(with_constants().encoded)
+    assert main(["dis", *flags, str(saved)]) == 0
+    text = capsys.readouterr().out
+    assert text.index("  block:") < text.index("  constants:")
+    (tmp_path / "p.txt").write_text(text)
+    assert main(["asm", str(tmp_path / "p.txt"), "-o", str(again)]) == 0
+    assert again.read_bytes() == saved.read_bytes()
+
+
+def test_a_short_listing_is_not_assembled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, again = tmp_path / "long.vkp", tmp_path / "again.vkp"
+    saved.write_bytes(with_constants().encoded)
+    assert main(["dis", "--short", str(saved)]) == 0
+    text = capsys.readouterr().out
+    assert "elided nbytes=512" in text
+    (tmp_path / "p.txt").write_text(text)
+    assert main(["asm", str(tmp_path / "p.txt"), "-o", str(again)]) == 2
+    assert "without --short" in capsys.readouterr().err
+    assert not again.exists()
+
+
+def test_dis_of_two_files(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.vkp"
+    other.write_bytes(with_constants().encoded)
+    assert main(["dis", str(saved), str(other)]) == 0
+    texts = [disassemble(p) for p in (reverse_program(), with_constants())]
+    wanted = f"; {saved}\n{texts[0]}; {other}\n{texts[1]}"
+    assert capsys.readouterr().out == wanted
 
 
 @pytest.mark.parametrize("engine", ["fast", "golden"])

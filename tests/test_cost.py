@@ -11,6 +11,7 @@ import pytest
 
 from tests.sim.builder import ProgramBuilder, binary, micro, nary
 from tests.sim.cases import CASES
+from tests.wrong_commands import BASES
 from vkore_jax.chips import TINY, VK1
 from vkore_jax.cost import (
     PASSES,
@@ -206,3 +207,109 @@ def test_conv_counts_window_products() -> None:
     window = math.prod(conv.rhs.shape[:-1])
     assert work.macs == conv.dst.size * window * PASSES[conv.strategy]
     assert np.prod(conv.dst.shape) == conv.dst.size
+
+
+def _work(bytes_in: int, bytes_out: int, unit: Unit, **more: int) -> dict[str, Any]:
+    return {"unit": unit, "bytes_in": bytes_in, "bytes_out": bytes_out, **more}
+
+
+COMMANDS_BY_HAND: dict[str, dict[str, Any]] = {
+    "copy": _work(24, 24, Unit.DMA),
+    "concat": _work(32 + 24, 56, Unit.DMA),
+    "pad": _work(24 + 4, 112, Unit.DMA),
+    "dynamic_slice": _work(24 + 4 + 1, 24, Unit.DMA),
+    "dynamic_update": _work(48 + 24 + 8, 48 + 24, Unit.DMA),
+    # Each of 3 positions sees 3 rows of 12 bytes, in 2 samples, for 4 feature blocks.
+    "conv": _work(2 * 9 * 12 * 4 + 144, 96, Unit.MXU, macs=24 * 9),
+    "plain_conv": _work(2 * 12 * 4 + 48, 32, Unit.MXU, macs=8 * 3),
+    "gather": _work(96 + 24, 96, Unit.CORE, core_ops=24),
+    "gather_two": _work(480 + 48, 480, Unit.CORE, core_ops=120),
+    # Read: operand, indices, what is updated and the updates.  One step of the
+    # combiner and the write for each update.
+    "scatter": _work(224 + 24 + 96 + 96, 224 + 96, Unit.CORE, core_ops=24 * 2),
+    "scatter_window": _work(48 + 4 + 32 + 32, 48 + 32, Unit.CORE, core_ops=8 * 2),
+    "scatter_pair": _work(40 + 12 + 24 + 24, 40 + 24, Unit.CORE, core_ops=6 * 3),
+    "sort": _work(48, 48, Unit.CORE, core_ops=12 * 2 * 2),
+    "reduce_generic": _work(48 + 4, 12, Unit.CORE, core_ops=12),
+    "reduce_pair": _work(96 + 8, 24, Unit.CORE, core_ops=12 * 2),
+    "reduce_window": _work(24 + 4, 16, Unit.CORE, core_ops=4 * 3),
+    "select_and_scatter": _work(24 + 16 + 4, 24, Unit.CORE, core_ops=4 * 3 + 4),
+    "fft": _work(128, 128, Unit.CORE, core_ops=5 * 16 * 3),
+    "irfft": _work(80, 64, Unit.CORE, core_ops=5 * 16 * 3 // 2),
+    "loop": _work(32, 32, Unit.CORE),
+    "while_": _work(32, 32, Unit.CORE),
+    "case": _work(4 + 16, 16, Unit.CORE),
+    "host": _work(16, 16, Unit.HOST),
+}
+"""Work of the bases of `wrong_commands`, counted by the rules of the module."""
+
+
+@pytest.mark.parametrize("make", BASES, ids=lambda m: m.__name__)
+def test_work_counted_by_hand(make: Any) -> None:
+    ((_, work),) = works(make(ProgramBuilder(TINY)))
+    found = {k: v for k, v in vars(work).items() if v or k == "unit"}
+    assert found.pop("operand", "") == ("bf16" if work.macs else "")
+    assert found == COMMANDS_BY_HAND[make.__name__]
+
+
+LANES_CONV = _work(1008, 96, Unit.VPU, vector_ops=2 * 216)
+
+
+def test_lanes_do_a_convolution_in_two_cycles_a_product() -> None:
+    b = ProgramBuilder(TINY)
+    cmd = next(m for m in BASES if m.__name__ == "conv")(b)
+    ((_, work),) = works(dataclasses.replace(cmd, strategy=Strategy.LANES))
+    assert {k: v for k, v in vars(work).items() if v} == LANES_CONV
+
+
+@pytest.mark.parametrize(
+    ("axes", "grid", "times"),
+    [
+        ((0,), ((7, 3), (5, 2)), 1),  # done before the second axis moves
+        ((1,), ((7, 3), (5, 2)), 3),  # 3 ragged steps of the first
+        ((2,), ((7, 3), (5, 2), (4, 4)), 9),
+        ((1,), ((0, 3), (5, 2)), 1),  # an empty axis has one block
+        ((0,), ((1, 1), (5, 2)), 1),
+    ],
+)
+def test_moves_of_ragged_grids(
+    axes: tuple[int], grid: tuple[tuple[int, int], ...], times: int
+) -> None:
+    b = ProgramBuilder(TINY)
+    g = b.group(grid)
+    tile = g.tile(F32, (grid[axes[0]][0],), axes)
+    assert moves(g.command(), g.tiles[tile]) == times
+
+
+def test_a_turned_block_counts_the_bytes_in_the_scratchpad() -> None:
+    b = ProgramBuilder(TINY)
+    g = b.group([(8, 4), (6, 2)])
+    g.transpose(g.load(b.arg(F32, (6, 5)), (1, None)))
+    units = account(b.build().block).static.units
+    assert units[Unit.LAYOUT].turned == 6 * 5 * 4 * 2
+    assert units[Unit.LAYOUT].commands == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "each"),
+    [
+        (ReduceKind.MAX, F32, 1),
+        (ReduceKind.MAX, F64, 2),
+        (ReduceKind.LOGSUMEXP, F32, 11),
+        (ReduceKind.LOGSUMEXP, F64, 22),
+    ],
+)
+def test_a_reduction_counts_elements(kind: ReduceKind, dtype: Any, each: int) -> None:
+    b = ProgramBuilder(TINY)
+    g = b.group([])
+    g.reduce(g.load(b.arg(dtype, (6, 9))), kind, (1,))
+    assert account(b.build().block).static.units[Unit.VPU].vector_ops == 54 * each
+
+
+def test_the_layout_engine_copies_what_has_no_rows() -> None:
+    b = ProgramBuilder(TINY)
+    x = b.arg(F32, (4, 6))
+    rows = dataclasses.replace(x, shape=(4, 3), strides=(6, 1))
+    apart = dataclasses.replace(x, shape=(4, 3), strides=(6, 2))
+    units = [unit_of(Copy(b.result(F32, (4, 3)), v)) for v in (rows, apart)]
+    assert units == [Unit.DMA, Unit.LAYOUT]

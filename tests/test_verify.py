@@ -6,7 +6,9 @@ import pytest
 
 from tests.sim.builder import ProgramBuilder
 from tests.sim.cases import CASES
+from tests.wrong_commands import BASES, WRONG_COMMANDS, Base, valid
 from tests.wrong_groups import WRONG_GROUPS
+from tests.wrong_limits import WITHIN, WRONG_LIMITS, Build
 from tests.wrong_programs import WRONG, Wrong, branches
 from vkore_jax.chips import TINY
 from vkore_jax.dtypes import F32
@@ -20,8 +22,10 @@ from vkore_jax.isa import (
 )
 from vkore_jax.verify import verify
 
+ALL_WRONG = [*WRONG, *WRONG_GROUPS, *WRONG_COMMANDS, *WRONG_LIMITS]
 
-@pytest.mark.parametrize("case", [*WRONG, *WRONG_GROUPS], ids=lambda c: c.id)
+
+@pytest.mark.parametrize("case", ALL_WRONG, ids=lambda c: c.id)
 def test_rejected(case: Wrong) -> None:
     b = ProgramBuilder(case.chip)
     program = case.build(b) or b.build()
@@ -29,6 +33,18 @@ def test_rejected(case: Wrong) -> None:
         verify(program, case.chip)
     assert type(info.value) is case.error
     assert case.says in str(info.value)
+
+
+@pytest.mark.parametrize("make", BASES, ids=lambda m: m.__name__)
+def test_bases_pass(make: Base) -> None:
+    """What the rows of `wrong_commands` change was valid before."""
+    verify(valid(make).build(), TINY)
+
+
+@pytest.mark.parametrize("build", [x for _, x in WITHIN], ids=[x for x, _ in WITHIN])
+def test_limits_are_reached(build: Build) -> None:
+    b = ProgramBuilder(TINY)
+    verify(build(b) or b.build(), TINY)
 
 
 def test_valid_programs_pass() -> None:

@@ -40,6 +40,7 @@ from vkore_jax.isa import (
     View,
     While,
 )
+from vkore_jax.isa.enums import Segment
 from vkore_jax.program import Buffer, Program
 
 TAIL = Phase.TAIL
@@ -273,6 +274,69 @@ def result_in_the_arena(b: ProgramBuilder) -> Program:
     return replace(b.build(), results=(spec,))
 
 
+@wrong(InvalidProgram, "parameter 0 must be in segment ARGUMENT, found RESULT")
+def parameter_in_the_results(b: ProgramBuilder) -> Program:
+    b.arg(F32, (4,))
+    r = b.result(F32, (4,))
+    b.emit(Copy(r, View.dense(0, F32, (4,))))
+    return replace(b.build(), params=(replace(b.params[0], buffer=r.buffer),))
+
+
+@wrong(InvalidProgram, "parameter 0: must be the whole buffer")
+def parameter_shape(b: ProgramBuilder) -> Program:
+    b.arg(F32, (4,))
+    return replace(b.build(), params=(replace(b.params[0], shape=(3,)),))
+
+
+@wrong(InvalidProgram, "result 0: must be the whole buffer")
+def result_shape(b: ProgramBuilder) -> Program:
+    b.emit(Copy(b.result(F32, (4,)), b.arg(F32, (4,))))
+    return replace(b.build(), results=(replace(b.results[0], shape=(3,)),))
+
+
+@wrong(InvalidProgram, "result 0: buffer 9 does not exist")
+def result_buffer(b: ProgramBuilder) -> Program:
+    b.emit(Copy(b.result(F32, (4,)), b.arg(F32, (4,))))
+    return replace(b.build(), results=(replace(b.results[0], buffer=9),))
+
+
+_NARROW = replace(TINY, storage="bf16")
+
+
+@wrong(InvalidProgram, "parameter 0: chip 'tiny' keeps no float", chip=_NARROW)
+def wide_parameter(b: ProgramBuilder) -> None:
+    b.arg(F32, (4,))
+
+
+@wrong(InvalidProgram, "result 0: chip 'tiny' keeps no float", chip=_NARROW)
+def wide_result(b: ProgramBuilder) -> None:
+    b.emit(Copy(b.result(F32, (4,)), b.const(np.zeros(4, np.float32))))
+
+
+@wrong(InvalidProgram, "donated parameter -1")
+def donated_below(b: ProgramBuilder) -> None:
+    b.arg(F32, (4,))
+    b.donated = (-1,)
+
+
+@wrong(InvalidProgram, "donated parameter 1")
+def donated_next(b: ProgramBuilder) -> None:
+    b.arg(F32, (4,))
+    b.donated = (1,)
+
+
+@wrong(InvalidProgram, "buffer 1 does not exist; the table has 1")
+def next_buffer(b: ProgramBuilder) -> None:
+    x = b.arg(F32, (4,))
+    b.emit(Copy(replace(x, buffer=1), x))
+
+
+@wrong(HazardError, "buffer 1 is not in a segment that is written")
+def writes_an_unused_argument(b: ProgramBuilder) -> None:
+    x = b.arg(F32, (4,))
+    b.emit(Copy(b.buffer(Segment.ARGUMENT, F32, (4,), None), x))
+
+
 @wrong(InvalidProgram, "two parameters share a buffer")
 def shared_parameter(b: ProgramBuilder) -> Program:
     b.arg(F32, (4,))
@@ -374,6 +438,17 @@ def leave_over_current(b: ProgramBuilder) -> None:
         Loop(2, (Carry(x, current, current, leave),), ()),
         Copy(b.result(F32, (4,)), leave),
     )
+
+
+@wrong(HazardError, "buffer 0 is read but was never written")
+def enter_is_not_written(b: ProgramBuilder) -> None:
+    x, current = b.temp(F32, (4,)), b.temp(F32, (4,))
+    b.emit(Loop(2, (Carry(x, current, current, b.result(F32, (4,))),), ()))
+
+
+@wrong(HazardError, "buffer 0 is read but was never written")
+def index_is_not_written(b: ProgramBuilder) -> None:
+    b.emit(Case(b.temp(I32, ()), ((),), ()))
 
 
 @wrong(InvalidProgram, "enter and current: must have one dtype and shape")

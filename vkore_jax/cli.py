@@ -67,12 +67,16 @@ def _parser() -> argparse.ArgumentParser:
     comp.add_argument("-o", "--output", type=Path, required=True, metavar="PROGRAM")
     comp.add_argument("--chip", help="profile or its .toml file (default: vk1)")
 
-    dis = add("dis", _dis, "print a program as assembly text")
-    dis.add_argument("program", type=Path, help="a .vkp file")
-    dis.add_argument(
-        "--full",
+    dis = add("dis", _dis, "print programs as assembly text")
+    dis.add_argument("program", type=Path, nargs="+", help="a .vkp file")
+    length = dis.add_mutually_exclusive_group()
+    length.add_argument(
+        "--short",
         action="store_true",
-        help="keep long constants too, so that the text can be assembled",
+        help="leave out long constants; the text then cannot be assembled",
+    )
+    length.add_argument(
+        "--full", action="store_true", help="keep everything (the default)"
     )
 
     asm = add("asm", _asm, "assemble a text into a program")
@@ -180,8 +184,11 @@ def _compile(args: argparse.Namespace) -> None:
 def _dis(args: argparse.Namespace) -> None:
     from vkore_jax.asm import disassemble
 
-    program = _read(args.program)
-    print(disassemble(program, elide_bytes=None if args.full else 256), end="")
+    for path in args.program:
+        if len(args.program) > 1:
+            print(f"; {path}")
+        text = disassemble(_read(path), elide_bytes=256 if args.short else None)
+        print(text, end="")
 
 
 def _asm(args: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ from functools import cached_property
 
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import InvalidProgram, VersionMismatch
+from vkore_jax.isa.access import accesses
 from vkore_jax.isa.codec import (
     BYTES,
     DTYPE,
@@ -28,6 +29,7 @@ from vkore_jax.isa.codec import (
     TEXT,
     U32,
     U64,
+    Codec,
     Enum,
     Seq,
     Struct,
@@ -36,8 +38,9 @@ from vkore_jax.isa.codec import (
     record,
     unpack_fields,
 )
-from vkore_jax.isa.commands import BLOCK, Block
+from vkore_jax.isa.commands import BLOCK, COMMANDS, Block
 from vkore_jax.isa.enums import Segment
+from vkore_jax.isa.limits import NESTING
 from vkore_jax.isa.view import View
 
 MAGIC = b"VKPROG\r\n"
@@ -145,6 +148,37 @@ def dram_bytes(
     return arguments + constants + max(0, results + arena - donated)
 
 
+def _holds_blocks(codec: Codec) -> bool:
+    return codec is BLOCK or (isinstance(codec, Seq) and _holds_blocks(codec.item))
+
+
+_HOLDERS = {
+    cls
+    for cls in COMMANDS.values()
+    if any(_holds_blocks(x.codec) for x in getattr(cls, "FIELDS"))  # noqa: B009
+}
+"""Commands with blocks inside."""
+
+
+def check_nesting(block: Block) -> None:
+    """Check how deep blocks are nested (`isa.limits`), without recursion.
+
+    Raises:
+        InvalidProgram: deeper than walks of a program can follow.
+    """
+    level, depth = [block], 0
+    while level := [
+        inner
+        for b in level
+        for x in b
+        if type(x.cmd) in _HOLDERS
+        for _, inner in accesses(x.cmd).blocks
+    ]:
+        depth += 1
+        if depth > NESTING:
+            raise InvalidProgram(f"blocks are nested more than {NESTING} deep")
+
+
 def decode(data: bytes) -> Program:
     """Decode a program.
 
@@ -171,5 +205,6 @@ def decode(data: bytes) -> Program:
         raise InvalidProgram("blocks are nested too deeply to decode") from None
     if end != len(body):
         raise InvalidProgram(f"{len(body) - end} bytes behind the program")
+    check_nesting(program.block)
     program.__dict__["encoded"] = bytes(data)
     return program

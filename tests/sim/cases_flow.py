@@ -183,6 +183,46 @@ def _reused_oracle(x: np.ndarray) -> list[np.ndarray]:
     return [y]
 
 
+def searching(depth: int) -> Any:
+    """A WHILE whose condition has a WHILE whose condition has ...
+
+    w_0(x) = x + 1, and w_k(x) is the first c >= x with w_{k-1}(c) >= 3.
+    """
+
+    def build(chip: Chip) -> Program:
+        b = ProgramBuilder(chip)
+        x, one, limit = b.arg(I32, ()), b.const(np.int32(1)), b.const(np.int32(3))
+
+        def level(k: int, x: View, leave: View | None) -> View:
+            if not k:
+                out = b.temp(I32, ())
+                step(b, "add", out, x, one)
+                return out
+            c, p = carry(b, x, leave or b.temp(I32, ())), b.temp(BOOL, ())
+            with b.block() as cond:
+                step(b, "lt", p, level(k - 1, c.current, None), limit)
+            with b.block() as body:
+                step(b, "add", c.next, c.current, one)
+            b.emit(While((c,), b.close(cond), p, b.close(body)))
+            return c.leave
+
+        level(depth, x, b.result(I32, ()))
+        return b.build()
+
+    return build
+
+
+def searching_oracle(depth: int) -> Any:
+    def found(k: int, x: int) -> int:
+        if not k:
+            return x + 1
+        while found(k - 1, x) < 3:
+            x += 1
+        return x
+
+    return lambda x: [np.array(found(depth, int(x)), np.int32)]
+
+
 def _feed(*specs: tuple[DType, tuple[int, ...]]) -> Any:
     return lambda rng: [normals(rng, t, s) for t, s in specs]
 
@@ -241,6 +281,15 @@ CASES = [
     *(
         SimCase(id=f"case/index{i}", build=_case, inputs=_index(i), oracle=_case_oracle)
         for i in (0, 1, 2, 3, -1)
+    ),
+    *(
+        SimCase(
+            id=f"while/in-conditions-{depth}",
+            build=searching(depth),
+            inputs=lambda rng: [np.array(0, np.int32)],
+            oracle=searching_oracle(depth),
+        )
+        for depth in (2, 5)
     ),
     SimCase(
         id="loop/nested-while",

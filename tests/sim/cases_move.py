@@ -20,8 +20,44 @@ from vkore_jax.isa import (
     View,
     row_major,
 )
+from vkore_jax.isa.limits import NUMBER
 from vkore_jax.program import Program
 from vkore_jax.sim.contract import BITS
+
+
+def _reread_one(chip: Chip) -> Program:
+    """One element as many, and many as one."""
+    b = ProgramBuilder(chip)
+    x, y = b.arg(F32, ()), b.arg(U8, (4,))
+    b.emit(
+        Copy(b.result(U8, (2,)), View(x.buffer, U8, 1, (2,), (1,))),
+        Copy(b.result(F32, ()), View.dense(y.buffer, F32, ())),
+    )
+    return b.build()
+
+
+def _reread_start(chip: Chip) -> Program:
+    """The low byte of an i32 is the start."""
+    b = ProgramBuilder(chip)
+    x, i = b.arg(F32, (7,)), b.arg(I32, ())
+    start = View.dense(i.buffer, U8, ())
+    b.emit(DynamicSlice(b.result(F32, (2,)), x, (start,)))
+    return b.build()
+
+
+def _no_constant_buffer(chip: Chip) -> Program:
+    b = ProgramBuilder(chip)
+    b.emit(Copy(b.result(F32, (4,)), b.arg(F32, (4,))))
+    b.constants += bytes(24)
+    return b.build()
+
+
+def _far_stride(chip: Chip) -> Program:
+    b = ProgramBuilder(chip)
+    x = b.arg(F32, (4,))
+    far = View(x.buffer, F32, 0, (1, 4), (NUMBER, 1))
+    b.emit(Copy(b.result(F32, (1, 4)), far))
+    return b.build()
 
 
 def copy_case(
@@ -302,6 +338,37 @@ CASES = [
         inputs=lambda rng: [randoms(rng, F32, (6, 4))],
         tolerance=BITS,
         oracle=lambda x: [x.view(np.uint32), x.view(np.uint8).reshape(24, 4)],
+    ),
+    SimCase(
+        id="copy/reread-one-element",
+        build=_reread_one,
+        inputs=lambda rng: [randoms(rng, F32, ()), randoms(rng, U8, (4,))],
+        tolerance=BITS,
+        oracle=lambda x, y: [
+            np.frombuffer(x.tobytes(), np.uint8)[1:3],
+            y.view(np.float32).reshape(()),
+        ],
+    ),
+    SimCase(
+        id="dynamic_slice/reread-start",
+        build=_reread_start,
+        inputs=lambda rng: [randoms(rng, F32, (7,)), np.array(0x0501, np.int32)],
+        tolerance=BITS,
+        oracle=lambda x, i: [x[1:3]],
+    ),
+    SimCase(
+        id="copy/constants-without-a-buffer",
+        build=_no_constant_buffer,
+        inputs=lambda rng: [randoms(rng, F32, (4,))],
+        tolerance=BITS,
+        oracle=lambda x: [x],
+    ),
+    SimCase(
+        id="copy/far-stride-of-one-element",
+        build=_far_stride,
+        inputs=lambda rng: [randoms(rng, F32, (4,))],
+        tolerance=BITS,
+        oracle=lambda x: [x.reshape(1, 4)],
     ),
     SimCase(
         id="copy/arena-chain",

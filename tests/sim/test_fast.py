@@ -10,6 +10,7 @@ import pytest
 
 from tests.sim.builder import ProgramBuilder, binary, micro, nary
 from tests.sim.cases import CASES
+from tests.sim.cases_flow import searching
 from vkore_jax.chips import TINY, VK1
 from vkore_jax.dtypes import BF16, BOOL, F32, I32
 from vkore_jax.errors import HostCallbackError, InvalidArgument, InvalidProgram
@@ -21,6 +22,7 @@ from vkore_jax.isa import (
     Loop,
     Merge,
     Phase,
+    Sort,
     Strategy,
     View,
     While,
@@ -28,6 +30,7 @@ from vkore_jax.isa import (
 from vkore_jax.isa.view import row_major
 from vkore_jax.program import Program, decode
 from vkore_jax.sim.fast import FastProgram, run, translate, translate_program
+from vkore_jax.sim.fast.emitter import Emitter
 from vkore_jax.sim.fast.load import own_client, put
 from vkore_jax.sim.ledger import ExecutableLedger
 
@@ -57,6 +60,18 @@ def text_of(program: Program) -> str:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_every_operation_belongs_to_a_command(case: Any) -> None:
     assert translate_program(decode(case.build(TINY).encoded)).host_compute == 0
+
+
+def test_an_operation_without_a_command_is_counted() -> None:
+    e = Emitter()
+    e.scalar(F32, 1.0)
+    assert e.unattributed == 1
+    e.owner = 7
+    e.scalar(F32, 2.0)
+    assert e.unattributed == 1
+    e.owner = None
+    e.scalar(F32, 3.0)
+    assert e.unattributed == 2
 
 
 def test_a_result_without_a_command_is_counted() -> None:
@@ -365,6 +380,25 @@ def test_a_condition_with_effects_runs_once_more_than_the_body() -> None:
     loaded.execute(arrays(loaded, 1))
     assert log == [1, 2, 3, 4]
     assert loaded.ledger.total().host_callbacks - before == 4
+
+
+@pytest.mark.parametrize("op", ["eq", "ne", "ge"])
+def test_a_comparator_without_an_order_stays_inside(op: str) -> None:
+    """Some permutation leaves; an unstable sort of XLA:CPU corrupts the heap."""
+    b = ProgramBuilder(TINY)
+    x = b.arg(F32, (3, 200))
+    code = micro(F32, F32).op(op, 0, 0).out()
+    b.emit(Sort((b.result(F32, (3, 200)),), (x,), 1, False, code))
+    assert "is_stable = true" in text_of(b.build())
+    value = np.random.default_rng(0).integers(0, 9, (3, 200)).astype(np.float32)
+    (found,) = run(b.build().encoded, [value])
+    np.testing.assert_array_equal(np.sort(found, 1), np.sort(value, 1))
+
+
+def test_loops_in_conditions_are_written_once() -> None:
+    """Twice a level made a module of 2^depth loops."""
+    sizes = [len(text_of(searching(depth)(TINY))) for depth in (2, 4, 8)]
+    assert sizes[2] - sizes[1] < 6 * (sizes[1] - sizes[0])
 
 
 def test_pages_read_counters_late() -> None:

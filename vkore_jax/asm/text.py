@@ -1,9 +1,9 @@
 """Programs as text, both ways, derived from the record declarations.
 
 A line is a command, a stage or a table row: ``mnemonic field=value ... @location``.
-Fields that hold lines of their own (stages, nested blocks, tables, micro-programs,
-long constants) follow as ``field:`` with an indented suite.  Everything after ``;`` is
-comment.  `assemble(disassemble(p))` gives the bytes of `p`.
+Fields that hold lines of their own (stages, nested blocks, tables, micro-programs, at
+the end long constants) follow as ``field:`` with an indented suite.  Everything after
+``;`` is comment.  `assemble(disassemble(p))` gives the bytes of `p`.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ def _record_lines(
     infos = _fields(type(value))
     flat = tuple(x for x in infos if not _takes_lines(x, getattr(value, x.name)))
     yield " ".join(filter(None, (head, format_fields(value, flat), tail)))
-    for x in infos:
+    # Long constants come last: whoever reads the text has seen the rest by then.
+    for x in sorted(infos, key=lambda x: type(x.codec) is c.Bytes):
         if x not in flat:
             yield f"{_TAB}{x.name}:"
             suite = _suite_lines(x.codec, getattr(value, x.name), ctx)
@@ -402,7 +403,7 @@ def _parse_chunk(line: Line) -> bytes:
         fail(
             line.number,
             "these constants were left out of the listing; disassemble the program "
-            "in full (vkore dis --full) to assemble it again",
+            "without --short (vkore dis --full) to assemble it again",
         )
     value = parse_bytes(scan)
     if scan.accept("*"):

@@ -21,6 +21,7 @@ __all__ = [
     "Chip",
     "get_chip",
     "load_profile",
+    "named_chip",
 ]
 
 DEFAULT_CHIP = VK1.name
@@ -38,11 +39,16 @@ def get_chip(name: str | None = None) -> Chip:
             is not one (the message says what to write).
     """
     key = name or DEFAULT_CHIP
-    if key in CHIPS:
-        return CHIPS[key]
-    if key.endswith(".toml"):
-        return load_profile(key)
-    chip = loaded_profile(key)
+    return load_profile(key) if key.endswith(".toml") else named_chip(key)
+
+
+def named_chip(key: str) -> Chip:
+    """Return the profile that a program names; no file is opened for it.
+
+    Raises:
+        InvalidArgument: there is no such profile (the message lists them).
+    """
+    chip = CHIPS.get(key) or loaded_profile(key)
     if chip is None:
         raise InvalidArgument(
             f"unknown chip {key!r}; known profiles: {', '.join(sorted(CHIPS))}; a "

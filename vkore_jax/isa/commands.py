@@ -498,7 +498,7 @@ class Gather(Command):
     indices_batching_dims: tuple[int, ...] = f(INTS, "batched index axes")
     start_index_map: tuple[int, ...] = f(INTS, "operand axis of each index component")
     index_vector_dim: int = f(U8, "axis of `indices` with the components")
-    slice_sizes: tuple[int, ...] = f(INTS, "window extents")
+    slice_sizes: tuple[int, ...] = f(INTS, "window extents, 1 on dropped axes")
 
 
 @command(0x0041, Unit.CORE)

@@ -16,7 +16,7 @@ StableHLO's and XLA:CPU's conventions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -35,7 +35,8 @@ class MicroOp:
         code: number in the encoding.
         arity: register operands.
         domain: dtype kinds of the operands ("biufc" letters; "*" any).
-        result: "same" as the operands, "bool", "given" by the instruction's dtype.
+        result: "same" as the operands, "bool", "given" by the instruction's dtype,
+            "part" (of a complex its float, else as the operands), "complex" of parts.
         cycles: vector cycles per lane for 32-bit elements (assumed).
         doc: meaning.
     """
@@ -53,13 +54,13 @@ _ROWS: tuple[tuple[str, int, int, str, str, int, str], ...] = (
     ("imm", 0x00, 0, "*", "given", 0, "the constant in `imm` (little-endian)"),
     ("iota", 0x01, 0, "iufc", "given", 1, "index of the element along axis imm[0]"),
     ("convert", 0x02, 1, "*", "given", 1, "value conversion"),
-    ("bitcast", 0x03, 1, "*", "given", 0, "same bits, other type of the same width"),
+    ("bitcast", 0x03, 1, "*", "given", 0, "same bits, other real type of that width"),
     ("reduce_precision", 0x04, 1, "f", "same", 1, "round to imm = (exp, mantissa)"),
     ("select", 0x05, 3, "*", "same", 1, "r1 where r0 is true, else r2"),
     ("clamp", 0x06, 3, "biuf", "same", 2, "min(max(r1, r0), r2): lo, x, hi"),
-    ("complex", 0x07, 2, "f", "given", 1, "complex number from real and imaginary"),
-    ("real", 0x08, 1, "fc", "given", 0, "real part"),
-    ("imag", 0x09, 1, "fc", "given", 0, "imaginary part"),
+    ("complex", 0x07, 2, "f", "complex", 1, "complex number from real and imaginary"),
+    ("real", 0x08, 1, "fc", "part", 0, "real part"),
+    ("imag", 0x09, 1, "fc", "part", 0, "imaginary part"),
     ("add", 0x10, 2, "biufc", "same", 1, "sum; or for bool"),
     ("sub", 0x11, 2, "iufc", "same", 1, "difference"),
     ("mul", 0x12, 2, "biufc", "same", 1, "product; and for bool"),
@@ -87,7 +88,7 @@ _ROWS: tuple[tuple[str, int, int, str, str, int, str], ...] = (
     ("le_total", 0x29, 2, "f", "bool", 1, "less or equal in IEEE total order"),
     ("gt_total", 0x2A, 2, "f", "bool", 1, "greater in IEEE total order"),
     ("ge_total", 0x2B, 2, "f", "bool", 1, "greater or equal in IEEE total order"),
-    ("abs", 0x30, 1, "ifc", "given", 1, "magnitude (of a complex: float)"),
+    ("abs", 0x30, 1, "ifc", "part", 1, "magnitude (of a complex: float)"),
     ("neg", 0x31, 1, "iufc", "same", 1, "negation"),
     ("sign", 0x32, 1, "ifc", "same", 1, "-1, -0, 0, 1; NaN stays NaN"),
     ("not", 0x33, 1, "biu", "same", 1, "bitwise complement"),
@@ -193,11 +194,29 @@ def _check_types(insn: MicroInsn, op: MicroOp, kinds: list[DType]) -> str | None
                 return f"operand type {t} is not of kinds {op.domain!r}"
     if len(set(kinds)) > 1:
         return f"operands must have one type, found {kinds}"
-    if op.result == "same" and kinds and insn.dtype is not kinds[0]:
-        return f"result type must be {kinds[0]}, found {insn.dtype}"
-    if op.result == "bool" and insn.dtype is not dtypes.BOOL:
-        return f"result type must be i1, found {insn.dtype}"
+    rule = _RESULTS[op.result]
+    if rule is None:
+        return None
+    wanted = rule(kinds[0])
+    if wanted is None:
+        return f"there is no complex type of two {kinds[0]}"
+    if insn.dtype is not wanted:
+        return f"result type must be {wanted}, found {insn.dtype}"
     return None
+
+
+_COMPLEX = {dtypes.F32: dtypes.C64, dtypes.F64: dtypes.C128}
+_PART = {c: f for f, c in _COMPLEX.items()}
+_RESULTS: Mapping[str, Callable[[DType], DType | None] | None] = MappingProxyType(
+    {
+        "given": None,
+        "same": lambda t: t,
+        "bool": lambda t: dtypes.BOOL,
+        "part": lambda t: _PART.get(t, t),
+        "complex": _COMPLEX.get,
+    }
+)
+"""Result type by the operands' type."""
 
 
 def _check_imm(insn: MicroInsn, op: MicroOp, kinds: list[DType]) -> str | None:
@@ -206,9 +225,36 @@ def _check_imm(insn: MicroInsn, op: MicroOp, kinds: list[DType]) -> str | None:
         wanted = insn.dtype.itemsize
     if len(insn.imm) != wanted:
         return f"imm must be {wanted} bytes, found {len(insn.imm)}"
-    if op.name == "bitcast" and kinds[0].itemsize != insn.dtype.itemsize:
-        return f"width of {kinds[0]} differs from {insn.dtype}"
+    if op.name == "bitcast":
+        return _check_bitcast(kinds[0], insn.dtype)
+    if op.name == "reduce_precision" and not insn.imm[0]:
+        return "a float format has at least one exponent bit"
+    if op.name == "imm":
+        try:
+            check_bits(insn.imm, insn.dtype)
+        except InvalidProgram as e:
+            return str(e)
     return None
+
+
+def _check_bitcast(old: DType, new: DType) -> str | None:
+    if old.bits != new.bits:
+        return f"width of {old} differs from {new}"
+    if (old.kind == "c") != (new.kind == "c"):
+        return f"{old} and {new}: complex numbers have no bits of another kind"
+    return None
+
+
+def check_bits(raw: bytes, dtype: DType) -> None:
+    """Check stored elements of a type narrower than its byte: upper bits are zero.
+
+    Raises:
+        InvalidProgram: a byte that is no element.
+    """
+    if dtype.bits < 8 and raw and max(raw) >> dtype.bits:
+        raise InvalidProgram(
+            f"an element of {dtype} is a byte below {1 << dtype.bits}, found {max(raw)}"
+        )
 
 
 _IMM_BYTES: Mapping[str, int] = MappingProxyType({"iota": 1, "reduce_precision": 2})

@@ -2,6 +2,8 @@
 
 A view is what a DMA descriptor is: element offset, extents and strides in elements.
 Stride 0 repeats an element (broadcast); a negative stride walks backwards (reverse).
+A buffer may be read as another type than it was written as when both are real types
+of 8 bits or more; constants may be read as any type whose elements their bytes are.
 """
 
 from __future__ import annotations

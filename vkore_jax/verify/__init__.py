@@ -10,7 +10,7 @@ from __future__ import annotations
 from vkore_jax.chips import Chip
 from vkore_jax.errors import InvalidProgram, ResourceExhausted
 from vkore_jax.isa import Segment
-from vkore_jax.program import Program, TensorSpec, dram_bytes
+from vkore_jax.program import Program, TensorSpec, check_nesting, dram_bytes
 from vkore_jax.verify.checks import Context
 from vkore_jax.verify.group import slot_bytes
 from vkore_jax.verify.hazards import Walk
@@ -28,6 +28,7 @@ def verify(program: Program, chip: Chip) -> None:
         ResourceExhausted: DRAM, scratchpad, accumulators or the vector sequencer.
     """
     ctx = Context(program, chip)
+    check_nesting(program.block)
     _check_memory(program, chip)
     _check_signature(ctx)
     Walk(ctx).run()
@@ -51,6 +52,12 @@ def _check_memory(program: Program, chip: Chip) -> None:
         limit = limits.get(b.segment)
         if limit is None:
             outside[b.segment] += b.nbytes
+            if b.offset + b.nbytes > chip.dram_bytes:
+                raise ResourceExhausted(
+                    f"buffer {i} ends at byte {b.offset + b.nbytes} of segment "
+                    f"{b.segment.name}; chip {chip.name!r} has {chip.dram_bytes} bytes "
+                    f"of DRAM"
+                )
         elif b.offset + b.nbytes > limit:
             raise InvalidProgram(
                 f"buffer {i} ends at byte {b.offset + b.nbytes} of segment "

@@ -1,7 +1,8 @@
 """What every rule needs: the program's tables in flat form, and checks of views.
 
 Rules raise InvalidProgram (HazardError, ResourceExhausted) with what was required and
-what was found; the walk adds the command and the user's line.
+what was found; the walk adds the command and the user's line.  What a descriptor may
+say at all is in `vkore_jax.isa.limits`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Sequence
 from vkore_jax import dtypes
 from vkore_jax.chips import Chip
 from vkore_jax.dtypes import DType
-from vkore_jax.errors import InvalidProgram
+from vkore_jax.errors import InvalidProgram, ResourceExhausted
 from vkore_jax.isa import GridAxis, MicroProgram, Strategy, View
-from vkore_jax.isa.micro import MICRO_OPS
+from vkore_jax.isa.limits import NUMBER, RANK
+from vkore_jax.isa.micro import MICRO_OPS, check_bits
 from vkore_jax.isa.strategies import STRATEGIES
 from vkore_jax.program import Program
 
@@ -31,6 +33,8 @@ class Context:
         self.sizes = [b.nbytes for b in program.buffers]
         self.scratchpad_bytes = min(program.scratchpad_bytes, chip.scratchpad_bytes)
         self.pad_align = chip.scratchpad_align_bytes
+        self.most_bytes = chip.dram_bytes
+        self._pure: set[tuple[int, DType]] = set()
 
     def view(self, v: View, what: str) -> None:
         """Check that a view names a buffer, is well formed and in bounds."""
@@ -45,23 +49,72 @@ class Context:
                 f"{what}: {len(shape)} extents but {len(strides)} strides"
             )
         low = high = v.offset
-        empty = False
+        rare = not -NUMBER <= low <= NUMBER
+        size = ITEMSIZE[v.dtype]
         for extent, stride in zip(shape, strides):
             if extent < 1:
                 if extent < 0:
                     raise InvalidProgram(f"{what}: extents {shape} must be >= 0")
-                empty = True
-            elif stride < 0:
+                rare = True
+                continue
+            size *= extent
+            if stride < 0:
                 low += (extent - 1) * stride
             else:
                 high += (extent - 1) * stride
-        if empty:
-            return
+            if extent == 1 and not -NUMBER <= stride <= NUMBER:
+                rare = True
+        if rare or size > self.most_bytes or len(shape) > RANK:
+            self.fits(what, shape, v.dtype)
+            numbers(**{f"{what}: offset and strides": (v.offset, *strides)})
+            return  # of what passes, only an empty view comes here
         if low < 0 or (high + 1) * ITEMSIZE[v.dtype] > self.sizes[v.buffer]:
             raise InvalidProgram(
                 f"{what}: view touches elements {low}..{high} of {v.dtype}, buffer "
                 f"{v.buffer} has {self.sizes[v.buffer]} bytes"
             )
+
+    def fits(self, what: str, shape: Sequence[int], dtype: DType) -> None:
+        """Check that a tensor which an engine may form is one that the chip could hold.
+
+        An empty tensor is measured without its empty axes: engines count along the
+        others.
+        """
+        if len(shape) > RANK:
+            raise InvalidProgram(
+                f"{what}: a tensor has at most {RANK} axes, found {len(shape)}"
+            )
+        size = ITEMSIZE[dtype]
+        for extent in shape:
+            size *= max(extent, 1)
+        if size > self.most_bytes:
+            raise ResourceExhausted(
+                f"{what}: {dtype}{list(shape)} stands for {size} bytes, chip "
+                f"{self.chip.name!r} has {self.most_bytes} bytes of DRAM: work on parts"
+            )
+
+    def reread(self, v: View, written: DType | None) -> None:
+        """Check that the bytes of a buffer are elements of the type they are read as.
+
+        Args:
+            v: what is read.
+            written: type that the buffer was written as, None for a constant.
+
+        Raises:
+            InvalidProgram: other than real types of 8 bits or more are exchanged, or
+                a constant has bits that no element of a narrower type has.
+        """
+        t = v.dtype
+        if written is not None:
+            if t is not written and not (_is_plain(t) and _is_plain(written)):
+                raise InvalidProgram(
+                    f"buffer {v.buffer} was written as {written} and is read as {t}; "
+                    f"only real types of 8 bits or more can be reinterpreted"
+                )
+        elif t.bits < 8 and (v.buffer, t) not in self._pure:
+            b = self.program.buffers[v.buffer]
+            check_bits(self.program.constants[b.offset : b.offset + b.nbytes], t)
+            self._pure.add((v.buffer, t))
 
     def whole(self, v: View, what: str) -> None:
         """Check that a view is the dense view of a whole buffer."""
@@ -151,7 +204,9 @@ _PLAIN = {
         op.result,
     )
     for op in MICRO_OPS.values()
-    if op.arity in (1, 2) and op.name not in ("bitcast", "reduce_precision")
+    if op.arity in (1, 2)
+    and op.result in ("same", "bool", "given")
+    and op.name not in ("bitcast", "reduce_precision")
 }
 _IMM = MICRO_OPS["imm"].code
 
@@ -171,12 +226,13 @@ def registers(program: MicroProgram) -> list[DType]:
         dtype = insn.dtype
         row = _PLAIN.get(insn.code)
         if row is None:
-            if insn.code != _IMM or insn.srcs or len(insn.imm) != ITEMSIZE[dtype]:
+            plain = insn.code == _IMM and not insn.srcs and dtype.bits >= 8
+            if not plain or len(insn.imm) != ITEMSIZE[dtype]:
                 return program.types()
         else:
             arity, domain, result = row
             srcs = insn.srcs
-            if len(srcs) != arity or not 0 <= srcs[0] < count:
+            if len(srcs) != arity or not 0 <= srcs[0] < count or insn.imm:
                 return program.types()
             t = regs[srcs[0]]
             if arity == 2 and not (0 <= srcs[1] < count and regs[srcs[1]] is t):
@@ -197,6 +253,10 @@ def registers(program: MicroProgram) -> list[DType]:
 
 def _both_integers(a: DType, b: DType) -> bool:
     return a.is_integer and b.is_integer
+
+
+def _is_plain(t: DType) -> bool:
+    return t.kind not in "bc" and t.bits >= 8
 
 
 def same(a: View, b: View, what: str) -> None:
@@ -220,6 +280,16 @@ def lengths(rank: int, **fields: Sequence[int]) -> None:
         if len(value) != rank:
             raise InvalidProgram(
                 f"{name} must have {rank} entries, found {len(value)}: {tuple(value)}"
+            )
+    numbers(**fields)
+
+
+def numbers(**fields: Sequence[int]) -> None:
+    """Check that every entry of the fields is a number that descriptors hold."""
+    for name, value in fields.items():
+        if any(not -NUMBER <= v <= NUMBER for v in value):
+            raise InvalidProgram(
+                f"{name}: magnitudes must be at most 2^40, found {tuple(value)}"
             )
 
 

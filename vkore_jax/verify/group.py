@@ -28,9 +28,10 @@ from vkore_jax.isa import (
     Transpose,
     Vec,
 )
+from vkore_jax.isa.limits import BLOCKS, RANK
 from vkore_jax.isa.micro import MICRO_OPS
 from vkore_jax.isa.rules import Rules
-from vkore_jax.verify.checks import ITEMSIZE, Context, registers
+from vkore_jax.verify.checks import ITEMSIZE, Context, numbers, registers
 
 _IOTA = MICRO_OPS["iota"].code
 _ARGS = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
@@ -97,9 +98,19 @@ class GroupCheck:
 
     def _check_grid(self) -> None:
         grid = self.group.grid
+        if len(grid) > RANK:
+            raise InvalidProgram(f"a grid has at most {RANK} axes, found {len(grid)}")
+        blocks = 1
         for i, axis in enumerate(grid):
             if axis.block < 1:
                 raise InvalidProgram(f"grid axis {i}: block must be >= 1, found 0")
+            numbers(**{f"grid axis {i}": (axis.extent, axis.block)})
+            blocks *= max(1, -(-axis.extent // axis.block))
+        if blocks > BLOCKS:
+            raise InvalidProgram(
+                f"the grid has {blocks} blocks, the sequencer counts to {BLOCKS}: use "
+                f"larger blocks"
+            )
         if self.k != NO_AXIS and self.k != len(grid) - 1:
             raise InvalidProgram(
                 f"the K axis must be the last of the {len(grid)} grid axes, "
@@ -119,8 +130,9 @@ class GroupCheck:
                     f"tile {i}: {len(t.shape)} extents but {len(axes)} axes"
                 )
             seen = 0
-            size = ITEMSIZE[t.dtype]
+            size = all_bytes = ITEMSIZE[t.dtype]
             for extent, a in zip(t.shape, axes):
+                all_bytes *= extent or 1
                 if a == NO_AXIS:
                     if extent < 0:
                         raise InvalidProgram(
@@ -134,6 +146,8 @@ class GroupCheck:
                     raise InvalidProgram(f"tile {i}: grid axis {a} cuts it twice")
                 seen |= 1 << a
                 size *= cuts[a][1]
+            if all_bytes > self.ctx.most_bytes or len(axes) > RANK:
+                self.ctx.fits(f"tile {i}", t.shape, t.dtype)
             if not 1 <= t.slots <= 2:
                 raise InvalidProgram(f"tile {i}: slots must be 1 or 2, found {t.slots}")
             if t.offset & mask:

@@ -12,6 +12,7 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
+from vkore_jax.dtypes import DType
 from vkore_jax.errors import HazardError, InvalidProgram, VkoreError
 from vkore_jax.isa import Block, Carry, Case, Loop, Segment, View, While
 from vkore_jax.isa.access import accesses
@@ -34,6 +35,8 @@ class Walk:
         self._start = [-1] * count
         self._end = [-1] * count
         self._depth = [0] * count
+        self._dtype: list[DType | None] = [None] * count
+        """Type that a buffer was written as; of a constant, none."""
         self._writable = [
             b.segment in (Segment.RESULT, Segment.ARENA) for b in program.buffers
         ]
@@ -45,6 +48,7 @@ class Walk:
                 self._given(i)
         for p in program.params:
             self._given(p.buffer)
+            self._dtype[p.buffer] = p.dtype
 
     def run(self) -> None:
         """Walk the program; check results and addresses at the end."""
@@ -52,7 +56,7 @@ class Walk:
         self._block(program.block, "")
         for i, spec in enumerate(program.results):
             try:
-                self._read(spec.buffer)
+                self._read(spec.view)
             except VkoreError as e:
                 raise e.with_context(f"result {i} of the program") from None
             self._end[spec.buffer] = FOREVER
@@ -64,7 +68,8 @@ class Walk:
         self._state[buffer] = _VISIBLE
         self._start[buffer], self._end[buffer] = -1, FOREVER
 
-    def _read(self, buffer: int) -> None:
+    def _read(self, v: View) -> None:
+        buffer = v.buffer
         state = self._state[buffer]
         if state != _VISIBLE:
             raise HazardError(
@@ -77,8 +82,12 @@ class Walk:
         depth = self._depth[buffer]
         if depth < len(self._loops):
             self._loops[depth].append(buffer)
+        written = self._dtype[buffer]
+        if v.dtype is not written:
+            self.ctx.reread(v, written)
 
-    def _write(self, buffer: int) -> None:
+    def _write(self, v: View) -> None:
+        buffer = v.buffer
         if self._state[buffer]:
             raise HazardError(
                 f"buffer {buffer} is written twice; a buffer has one writer"
@@ -90,6 +99,7 @@ class Walk:
         self._state[buffer] = _VISIBLE
         self._start[buffer] = self._end[buffer] = self.time
         self._depth[buffer] = len(self._loops)
+        self._dtype[buffer] = v.dtype
         self._scope.append(buffer)
 
     # --------------------------------------------------------------------------- blocks
@@ -119,10 +129,10 @@ class Walk:
                         raise HazardError(
                             f"the command writes buffer {v.buffer}, which it reads"
                         )
-                for b in reads:
-                    self._read(b)
+                for v in access.reads:
+                    self._read(v)
                 for v in access.writes:
-                    self._write(v.buffer)
+                    self._write(v)
             except VkoreError as e:
                 if "\n  in command " in str(e):
                     raise
@@ -137,17 +147,17 @@ class Walk:
         self._block(block, path)
         self.time += 1
         for v in late:
-            self._read(v.buffer)
+            self._read(v)
         for b in self._scope:
             self._state[b] = _GONE
         self._scope = outer
 
     def _enter(self, carries: Sequence[Carry]) -> None:
         for k in carries:
-            self._read(k.enter.buffer)
+            self._read(k.enter)
         self._loops.append([])
         for k in carries:
-            self._write(k.current.buffer)
+            self._write(k.current)
 
     def _leave(self, carries: Sequence[Carry]) -> None:
         """End a loop: what it read from outside lived until now; write `leave`."""
@@ -160,7 +170,7 @@ class Walk:
             self._end[current] = self.time
             self._state[current] = _GONE
         for k in carries:
-            self._write(k.leave.buffer)
+            self._write(k.leave)
 
     def loop(self, cmd: Loop, path: str) -> None:
         """Walk a counted loop."""
@@ -177,14 +187,14 @@ class Walk:
 
     def case(self, cmd: Case, path: str) -> None:
         """Walk the branches; a merge reads its source at the end of each."""
-        self._read(cmd.index.buffer)
+        self._read(cmd.index)
         for i, branch in enumerate(cmd.branches):
             self._inner(branch, f"{path}branch{i}.", [m.srcs[i] for m in cmd.merges])
             # The branch taken copies right here: dst is occupied at this moment.
             self._points += [(m.dst.buffer, self.time) for m in cmd.merges]
         self.time += 1
         for m in cmd.merges:
-            self._write(m.dst.buffer)
+            self._write(m.dst)
 
     # ------------------------------------------------------------------------ addresses
 

@@ -33,6 +33,7 @@ from vkore_jax.isa import (
     View,
     While,
 )
+from vkore_jax.isa.limits import TRIPS
 from vkore_jax.isa.rules import Rules
 from vkore_jax.verify.checks import (
     Context,
@@ -98,6 +99,55 @@ def _pad(ctx: Context, cmd: Pad) -> None:
     ctx.scalar(cmd.value, cmd.dst.dtype, "value")
     lengths(len(cmd.dst.shape), src=cmd.src.shape, low=cmd.low, interior=cmd.interior)
     at_least(0, interior=cmd.interior)
+    high = [
+        size - spread(extent, low, 0, gap + 1)
+        for size, extent, low, gap in zip(
+            cmd.dst.shape, cmd.src.shape, cmd.low, cmd.interior
+        )
+    ]
+    ctx.fits(
+        "src with its edges and gaps",
+        _untrimmed(cmd.src.shape, cmd.low, high, [g + 1 for g in cmd.interior]),
+        cmd.dst.dtype,
+    )
+
+
+def spread(extent: int, low: int, high: int, dilation: int) -> int:
+    """Return an axis's extent with gaps between its elements and edges around them."""
+    return low + high + ((extent - 1) * dilation + 1 if extent else 0)
+
+
+def _untrimmed(
+    shape: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    dilation: Sequence[int],
+) -> list[int]:
+    """Return the extents with gaps and edges before negative edges trim them."""
+    return [
+        spread(e, max(lo, 0), max(hi, 0), d)
+        for e, lo, hi, d in zip(shape, low, high, dilation)
+    ]
+
+
+def _reach(window: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """Return the extents of a window with its gaps."""
+    return [spread(w, 0, 0, d) for w, d in zip(window, dilation)]
+
+
+def _windows_fit(
+    ctx: Context,
+    v: View,
+    window: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    base_dilation: Sequence[int],
+    window_dilation: Sequence[int],
+) -> None:
+    """Check what windows are slid over, and the windows themselves."""
+    edged = _untrimmed(v.shape, low, high, base_dilation)
+    ctx.fits("the tensor with its edges and gaps", edged, v.dtype)
+    ctx.fits("the window with its gaps", _reach(window, window_dilation), v.dtype)
 
 
 def _window(src: View, window: View, starts: Sequence[View], ctx: Context) -> None:
@@ -165,6 +215,12 @@ def _conv(ctx: Context, cmd: Conv) -> None:
         groups=(cmd.feature_groups, cmd.batch_groups),
         blocks=(cmd.block_n, *cmd.block_out, cmd.block_o),
     )
+    if any(r not in (0, 1) for r in cmd.reversal):
+        raise InvalidProgram(f"reversal must be 0 or 1, found {cmd.reversal}")
+    edged = _untrimmed(lhs[1:-1], cmd.pad_low, cmd.pad_high, cmd.lhs_dilation)
+    ctx.fits("lhs with its edges and gaps", (lhs[0], *edged, lhs[-1]), cmd.lhs.dtype)
+    reach = _reach(rhs[:-2], cmd.rhs_dilation)
+    ctx.fits("the window with its gaps", (*reach, *rhs[-2:]), cmd.rhs.dtype)
     if cmd.feature_groups > 1 and cmd.batch_groups > 1:
         raise InvalidProgram("only one of feature_groups and batch_groups may exceed 1")
     spatial = tuple(
@@ -219,8 +275,8 @@ def windows(
     window_dilation: int = 1,
 ) -> int:
     """Return the number of window positions on an axis (StableHLO `num_windows`)."""
-    padded = low + high + ((extent - 1) * base_dilation + 1 if extent else 0)
-    reach = (window - 1) * window_dilation + 1 if window else 0
+    padded = spread(extent, low, high, base_dilation)
+    reach = spread(window, 0, 0, window_dilation)
     if padded <= 0 or reach > padded:
         return 0
     return (padded - reach) // stride + 1
@@ -302,8 +358,11 @@ def _gather(ctx: Context, cmd: Gather) -> None:
         cmd.operand, cmd.indices, cmd.operand_batching_dims, cmd.indices_batching_dims
     )
     for a, (size, extent) in enumerate(zip(cmd.slice_sizes, shape)):
-        if not 0 <= size <= extent or (a in dropped and size > 1):
-            raise InvalidProgram(f"slice_sizes {cmd.slice_sizes} do not fit {shape}")
+        if not 0 <= size <= extent or (a in dropped and size != 1):
+            raise InvalidProgram(
+                f"slice_sizes {cmd.slice_sizes} do not fit {shape}; those of collapsed "
+                f"and batching axes must be 1"
+            )
     window = [s for a, s in enumerate(cmd.slice_sizes) if a not in dropped]
     rank = len(batch) + len(window)
     _axes(rank, "offset_dims", (), cmd.offset_dims)
@@ -462,6 +521,11 @@ def _reduce_window(ctx: Context, cmd: ReduceWindow) -> None:
     )  # fmt: skip
     if cmd.dsts[0].shape != wanted:
         raise InvalidProgram(f"the windows give {wanted}, dst is {cmd.dsts[0].shape}")
+    for v in cmd.srcs:
+        _windows_fit(
+            ctx, v, cmd.window, cmd.pad_low, cmd.pad_high, cmd.base_dilation,
+            cmd.window_dilation,
+        )  # fmt: skip
     types = [v.dtype for v in cmd.srcs]
     scalar_code(cmd.combiner, [*types, *types], types, "combiner")
 
@@ -485,6 +549,8 @@ def _select_and_scatter(ctx: Context, cmd: SelectAndScatter) -> None:
         raise InvalidProgram(
             f"the windows number {wanted}, source is {cmd.source.shape}"
         )
+    ones = (1,) * len(shape)
+    _windows_fit(ctx, cmd.operand, cmd.window, cmd.pad_low, cmd.pad_high, ones, ones)
     t = cmd.dst.dtype
     scalar_code(cmd.select, [t, t], [dtypes.BOOL], "select")
     scalar_code(cmd.combiner, [t, t], [t], "combiner")
@@ -518,6 +584,8 @@ def _carries(ctx: Context, carries: Sequence[Carry]) -> None:
 
 @RULES.rule(Loop)
 def _loop(ctx: Context, cmd: Loop) -> None:
+    if cmd.trips > TRIPS:
+        raise InvalidProgram(f"trips must be at most {TRIPS}, found {cmd.trips}")
     _carries(ctx, cmd.carries)
 
 

@@ -70,7 +70,7 @@ def while_(s: State, cmd: While, run: RunBlock) -> None:
     keys = _keys(own, 1 + in_cond + in_body, cmd.cond, cmd.body)
     inits = _enter(s, cmd.carries, keys)
     if in_cond or _has_effect(cmd.cond):
-        outs = _rotated(s, cmd, run, own, keys, inits)
+        outs = _tested_inside(s, cmd, run, own, keys, inits)
     else:
 
         def condition(*args: Val) -> list[Val]:
@@ -90,38 +90,37 @@ def while_(s: State, cmd: While, run: RunBlock) -> None:
     _after(s, cmd.carries, keys, outs)
 
 
-def _rotated(
+def _tested_inside(
     s: State, cmd: While, run: RunBlock, own: int, keys: list[Key], inits: list[Val]
 ) -> Sequence[Val]:
-    """Carry the predicate.
+    """Test inside the body, which then runs or does not, and carry the outcome.
 
-    Nothing but it can leave a condition region, and this condition has effects or
-    counters that must.
+    Nothing but the predicate can leave a condition region, and this condition has
+    effects or counters that must.  Each block is written once: a condition written
+    before the loop and in it doubles the module with every loop inside a condition.
     """
-    first = s.next_body
 
-    def test() -> Val:
-        s.next_body = first
-        run(s, cmd.cond)
-        return s.scalar(cmd.predicate)
-
-    def body(predicate: Val, *args: Val) -> list[Val]:
+    def turn(going: Val, *args: Val) -> list[Val]:
         with s.inner():
             _bind(s, cmd.carries, keys, args)
-            s.count(own)
-            s.next_body = first + dynamic_bodies(cmd.cond)
-            run(s, cmd.body)
-            after = s.next_body
-            done = _leave(s, cmd.carries, keys)
-            _bind(s, cmd.carries, keys, done)
-            again = test()
-            s.next_body = after
-            return [again, *done[: len(cmd.carries)], *map(s.thread, keys)]
+            run(s, cmd.cond)
+            again = s.scalar(cmd.predicate)
+            kept = [*args[: len(cmd.carries)], *map(s.thread, keys)]
 
-    with s.inner():
-        _bind(s, cmd.carries, keys, inits)
-        start = [test(), *inits[: len(cmd.carries)], *map(s.thread, keys)]
-    return _while(s, start, lambda predicate, *rest: [predicate], body)[1:]
+            def taken() -> list[Val]:
+                with s.inner():
+                    s.count(own)
+                    run(s, cmd.body)
+                    return _leave(s, cmd.carries, keys)
+
+            types = [(v.dtype, v.logical) for v in kept]
+            regions = f"{s.e.region([], taken)}, {s.e.region([], lambda: kept)}"
+            spelled = ", ".join(tensor_type(*t) for t in types)
+            text = f'"stablehlo.if"({again.name}) ({regions}) : ({again.type}) -> '
+            return [again, *s.e.ops(f"{text}({spelled})", types)]
+
+    start = [s.e.scalar(BOOL, True), *inits]
+    return _while(s, start, lambda going, *rest: [going], turn)[1:]
 
 
 def case(s: State, cmd: Case, run: RunBlock) -> None:

@@ -16,6 +16,7 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import stablehlo
 
 from vkore_jax import dtypes, program
+from vkore_jax.chips import Chip, named_chip
 from vkore_jax.cost import dynamic_bodies
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HostCallbackError, InternalError, InvalidArgument
@@ -23,6 +24,7 @@ from vkore_jax.sim.fast.code_cache import CodeCache
 from vkore_jax.sim.fast.small import NOTHING, Small, small_arrays
 from vkore_jax.sim.fast.translate import Translation, translate_program
 from vkore_jax.sim.ledger import ledger
+from vkore_jax.verify import verify
 
 Array = Any
 """A single-device array of the inner client."""
@@ -67,7 +69,7 @@ class FastProgram:
         cache: CodeCache | None = None,
         tables: bool = False,
     ) -> None:
-        """Translate, compile and load.
+        """Translate, compile and load a program that the verifier has taken.
 
         Args:
             data: the encoded program.
@@ -305,14 +307,16 @@ def run(
     data: bytes,
     inputs: Sequence[np.ndarray],
     *,
+    chip: Chip | None = None,
     callbacks: Mapping[int, Callback] | None = None,
     exact: bool = False,
 ) -> list[np.ndarray]:
-    """Execute a program once on a client of our own.
+    """Verify a program and execute it once on a client of our own.
 
     Args:
         data: the encoded program.
         inputs: one array per parameter.
+        chip: profile to verify for; the program's own by default.
         callbacks: the user's functions by callback id.
         exact: keep every rounding of a * b + c.
 
@@ -320,8 +324,12 @@ def run(
         One array per result.
 
     Raises:
+        InvalidProgram: malformed bytes, or a rule of the ISA is broken.
+        ResourceExhausted: it does not fit the chip.
         InvalidArgument: number, dtype or shape of the inputs do not fit.
     """
+    decoded = program.decode(data)
+    verify(decoded, chip or named_chip(decoded.chip))
     client = own_client()
     device = client.local_devices()[0]
     loaded = FastProgram(data, client, device, callbacks, exact)

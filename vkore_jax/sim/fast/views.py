@@ -108,8 +108,8 @@ def _reinterpret(e: Emitter, v: Val, view: View) -> Val:
             f"buffer {view.buffer} was written as {old} and is read as {new}; only "
             "real types of 8 bits or more can be reinterpreted"
         )
-    v = e.full(v)
-    flat = e.reshape(v, (v.size,))
+    # In full: one element is kept as a scalar, of which a cast makes another rank.
+    flat = e.full(e.reshape(e.full(v), (v.size,)))
     if old.itemsize == new.itemsize:
         return e.bitcast(flat, new, flat.shape)
     if old.itemsize > new.itemsize:
@@ -119,4 +119,4 @@ def _reinterpret(e: Emitter, v: Val, view: View) -> Val:
     rows = v.size // ratio
     if rows * ratio != v.size:
         flat = e.slice(flat, (0,), (rows * ratio,), (1,))
-    return e.bitcast(e.reshape(flat, (rows, ratio)), new, (rows,))
+    return e.bitcast(e.full(e.reshape(flat, (rows, ratio))), new, (rows,))

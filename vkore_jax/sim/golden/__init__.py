@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vkore_jax.chips import Chip, get_chip
+from vkore_jax.chips import Chip, named_chip
 from vkore_jax.program import decode
 
 # Each of these modules adds its rules to the machine's table.
@@ -44,7 +44,7 @@ class GoldenProgram:
     ) -> None:
         """Decode and verify; see `run` for arguments and errors."""
         self.program = decode(data)
-        self._chip = chip or get_chip(self.program.chip)
+        self._chip = chip or named_chip(self.program.chip)
         self._callbacks = callbacks or {}
         verify(self.program, self._chip)
         self.ledger = ledger().open(self.program, host_compute=0)

@@ -17,6 +17,7 @@ from vkore_jax.chips import Chip
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HazardError, InvalidArgument, InvalidProgram
 from vkore_jax.isa import Command, Group, Segment, View
+from vkore_jax.isa.access import written_buffers
 from vkore_jax.program import Buffer, Program
 
 POISON = 0xFF
@@ -39,11 +40,13 @@ class Dram:
         self._align = chip.dram_align_bytes
         self._bytes: dict[Segment, np.ndarray] = {}
         self._owner: dict[Segment, np.ndarray] = {}
+        ends = dict.fromkeys(Segment, 0)
+        ends[Segment.CONSTANT] = len(program.constants)
+        for i in _held(program):
+            b = program.buffers[i]
+            ends[b.segment] = max(ends[b.segment], b.offset + b.nbytes)
         for segment in Segment:
-            ends = [
-                b.offset + b.nbytes for b in program.buffers if b.segment is segment
-            ]
-            size = self._units(max(ends, default=0)) * self._align
+            size = self._units(ends[segment]) * self._align
             self._bytes[segment] = np.full(size, POISON, np.uint8)
             self._owner[segment] = np.full(self._units(size), NOBODY, np.int64)
         constants = np.frombuffer(program.constants, np.uint8)
@@ -148,6 +151,15 @@ class Dram:
             view.offset * size,
             tuple(s * size for s in view.strides),
         )
+
+
+def _held(program: Program) -> set[int]:
+    """Return the buffers that ever hold a value; no memory is spent on others."""
+    specs = (*program.params, *program.results)
+    constants = (
+        i for i, b in enumerate(program.buffers) if b.segment is Segment.CONSTANT
+    )
+    return {s.buffer for s in specs} | {*constants, *written_buffers(program.block)}
 
 
 class Scratchpad:

@@ -62,15 +62,20 @@ def conv_patches(lhs: np.ndarray, cmd: Conv, window: Sequence[int]) -> np.ndarra
         (lhs.shape[0], *sizes, lhs.shape[-1]),
         (0, *[d - 1 for d in cmd.lhs_dilation], 0),
     )
+    # A view: patches of large windows need many times the memory of what they show.
     out = cmd.dst.shape[1:-1]
-    patches = np.empty((lhs.shape[0], *out, *window, lhs.shape[-1]), lhs.dtype)
-    for at in np.ndindex(*window):
-        box = tuple(
-            slice(w * d, w * d + (n - 1) * s + 1 if n else w * d, s)
-            for w, d, n, s in zip(at, cmd.rhs_dilation, out, cmd.strides)
-        )
-        patches[(slice(None),) * (1 + rank) + at] = x[(slice(None), *box)]
-    return patches
+    step = x.strides[1:-1]
+    return np.lib.stride_tricks.as_strided(
+        x,
+        (lhs.shape[0], *out, *window, lhs.shape[-1]),
+        (
+            x.strides[0],
+            *(n * s for n, s in zip(step, cmd.strides)),
+            *(n * d for n, d in zip(step, cmd.rhs_dilation)),
+            x.strides[-1],
+        ),
+        writeable=False,
+    )
 
 
 def conv_block(

@@ -1,0 +1,1 @@
+"""Mutated programs: nothing that decodes crashes, nothing that verifies misbehaves."""

@@ -20,8 +20,6 @@ from vkore_jax.isa import (
     MicroInsn,
     MicroProgram,
     Pad,
-    ReduceGeneric,
-    ReduceWindow,
     Scatter,
     SelectAndScatter,
     Sort,
@@ -184,23 +182,6 @@ def _widened(program: MicroProgram, wide: Mapping[DType, DType]) -> MicroProgram
     )
 
 
-def reduce_window(s: State, cmd: ReduceWindow) -> None:
-    if not cmd.window:  # one element: XLA would leave the initial value out
-        whole = [s.scalar(v) for v in (*cmd.inits, *cmd.srcs)]
-        for dst, val in zip(cmd.dsts, micro.run(s.e, cmd.combiner, whole, ())):
-            s.write(dst, val)
-        return
-    attributes = (
-        f"window_dimensions = {i64s(cmd.window)}, "
-        f"window_strides = {i64s(cmd.strides)}, "
-        f"base_dilations = {i64s(cmd.base_dilation)}, "
-        f"window_dilations = {i64s(cmd.window_dilation)}, "
-        f"padding = {_padding(cmd.pad_low, cmd.pad_high)}"
-    )
-    inputs = [s.full(v) for v in cmd.srcs] + [s.scalar(v) for v in cmd.inits]
-    _regional(s, "reduce_window", inputs, attributes, [cmd.combiner], cmd.dsts)
-
-
 def select_and_scatter(s: State, cmd: SelectAndScatter) -> None:
     if not cmd.window:  # likewise: the only window selects the only element
         pair = [s.scalar(cmd.init), s.scalar(cmd.source)]
@@ -214,12 +195,6 @@ def select_and_scatter(s: State, cmd: SelectAndScatter) -> None:
     inputs = [s.full(cmd.operand), s.full(cmd.source), s.scalar(cmd.init)]
     programs = [cmd.select, cmd.combiner]
     _regional(s, "select_and_scatter", inputs, attributes, programs, [cmd.dst])
-
-
-def reduce_generic(s: State, cmd: ReduceGeneric) -> None:
-    inputs = [s.full(v) for v in cmd.srcs] + [s.scalar(v) for v in cmd.inits]
-    attributes = f"dimensions = {i64s(cmd.axes)}"
-    _regional(s, "reduce", inputs, attributes, [cmd.combiner], cmd.dsts)
 
 
 def fft(s: State, cmd: Fft) -> None:

@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from vkore_jax import dtypes
-from vkore_jax.dtypes import F32, I8, DType
+from vkore_jax.dtypes import F32, I8, U8, DType
 
 Shape = tuple[int, ...]
 BF16_FORMAT = (8, 7)
@@ -333,6 +334,8 @@ class Emitter:
         """Convert values (StableHLO `convert`)."""
         if v.dtype is dtype:
             return v
+        if v.dtype.is_float and dtype in (I8, U8):
+            v = self._saturated(v, dtype)
         text = f"stablehlo.convert {v.name} : ({v.type}) -> "
         text += tensor_type(dtype, v.shape)
         out = self.derive(
@@ -345,6 +348,25 @@ class Emitter:
         if dtype is dtypes.BF16 and v.dtype is F32:
             self._moves.setdefault(out.name, ("narrow", v, None))
         return out.standing_for(v.logical)
+
+    def _saturated(self, v: Val, dtype: DType) -> Val:
+        """Return the integers that a float truncates to, in the range of 8-bit ones.
+
+        Beside a reduction YNNPACK would make them, which rounds to nearest.
+        """
+        wide = v if v.dtype.bits >= 32 else self.convert(v, F32)
+
+        def make() -> Val:
+            info = ml_dtypes.iinfo(dtype.numpy)
+            low, high = (self.scalar(wide.dtype, n) for n in (info.min, info.max))
+            text = (
+                f"stablehlo.clamp {low.name}, {wide.name}, {high.name} : "
+                f"({low.type}, {wide.type}, {high.type}) -> {wide.type}"
+            )
+            return self.op(text, wide.dtype, wide.shape)
+
+        made = self.derive(("saturated", wide.name, dtype.short), wide, make)
+        return self.convert(made, dtypes.I32).standing_for(v.logical)
 
     def bitcast(self, v: Val, dtype: DType, shape: Shape) -> Val:
         """Reinterpret bits; `shape` follows StableHLO's rule for other widths."""

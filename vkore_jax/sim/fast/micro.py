@@ -7,13 +7,15 @@ reciprocal of row sums in a long elementwise chain is computed once a row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from vkore_jax import dtypes
-from vkore_jax.dtypes import BOOL, F32, DType
+from vkore_jax.dtypes import BOOL, F32, F64, DType
 from vkore_jax.isa import MICRO_OPS, MicroInsn, MicroProgram
 from vkore_jax.isa.rules import Rules
+from vkore_jax.sim.fast import reductions
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, tensor_type
 
 MicroRule = Callable[[Emitter, MicroInsn, Sequence[Val], Shape], Val]
@@ -28,8 +30,6 @@ _PLAIN = {
     "mul": "multiply",
     "div": "divide",
     "rem": "remainder",
-    "max": "maximum",
-    "min": "minimum",
     "atan2": "atan2",
     "and": "and",
     "or": "or",
@@ -37,7 +37,6 @@ _PLAIN = {
     "shl": "shift_left",
     "shr_a": "shift_right_arithmetic",
     "shr_l": "shift_right_logical",
-    "neg": "negate",
     "sign": "sign",
     "not": "not",
     "ceil": "ceil",
@@ -45,8 +44,6 @@ _PLAIN = {
     "round_even": "round_nearest_even",
     "round_away": "round_nearest_afz",
     "clz": "count_leading_zeros",
-    "exp": "exponential",
-    "expm1": "exponential_minus_one",
     "log": "log",
     "log1p": "log_plus_one",
     "logistic": "logistic",
@@ -58,6 +55,15 @@ _PLAIN = {
     "rsqrt": "rsqrt",
     "cbrt": "cbrt",
 }
+
+_ARITHMETIC = ("add", "sub", "mul", "div", "sign")
+"""Of these, what YNNPACK does to 8-bit integers beside a reduction: it saturates."""
+
+_OVERFLOW = {
+    "exp": ("exponential", 89.0, 710.0),
+    "expm1": ("exponential_minus_one", 89.0, 710.0),
+}
+"""Operation, and from where on it is infinite in f32 and in f64."""
 
 _COMPARE = {
     f"{name}{suffix}": (name.upper(), total)
@@ -83,6 +89,58 @@ def _widened(e: Emitter, v: Val) -> Val:
     f32 has more than twice the significand bits plus two (Figueroa, 1995).
     """
     return e.convert(v, F32) if v.dtype.is_float and v.dtype.bits < 32 else v
+
+
+def _doubled(e: Emitter, v: Val) -> Val:
+    """Compute on 8-bit integers in 16 bits, of which the conversion keeps the low ones.
+
+    The same numbers: quotients by zero are all ones, and nothing else needs more bits.
+    """
+    return e.convert(v, _DOUBLE.get(v.dtype, v.dtype))
+
+
+_DOUBLE = {dtypes.I8: dtypes.I16, dtypes.U8: dtypes.U16}
+
+
+def _arithmetic(
+    word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
+) -> Val:
+    return _plain(word, e, insn, [_doubled(e, a) for a in args], logical)
+
+
+def _extreme(
+    word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
+) -> Val:
+    a, b = (_widened(e, v) for v in args)
+    if not a.dtype.is_float:
+        return _plain(word, e, insn, args, logical)
+    return e.convert(reductions.extreme(e, word, a, b), insn.dtype)
+
+
+def _exponential(
+    row: tuple[str, float, float],
+    e: Emitter,
+    insn: MicroInsn,
+    args: Sequence[Val],
+    logical: Shape,
+) -> Val:
+    """Emit exp or expm1 so that YNNPACK, where both overflow early, does not take it.
+
+    It takes a value beside a reduction only with all of its readers, and no `select`.
+    """
+    word, *limits = row
+    x = _widened(e, args[0])
+    if x.dtype.kind == "c":
+        return _plain(word, e, insn, args, logical)
+    limit = e.broadcast(e.scalar(x.dtype, limits[x.dtype is F64]), x.shape)
+    infinite = e.broadcast(e.scalar(x.dtype, math.inf), x.shape)
+    made = e.op(f"stablehlo.{word} {x.name} : {x.type}", x.dtype, x.shape)
+    over = _ordered(e, "GT", x, limit, "FLOAT")
+    text = (
+        f"stablehlo.select {over.name}, {infinite.name}, {made.name} : "
+        f"{over.type}, {made.type}"
+    )
+    return e.convert(e.op(text, x.dtype, x.shape), insn.dtype)
 
 
 def _compare(
@@ -143,7 +201,14 @@ def _binary(e: Emitter, word: str, a: Val, b: Val) -> Val:
     return e.op(f"stablehlo.{word} {a.name}, {b.name} : {a.type}", a.dtype, a.shape)
 
 
-RULES.update({name: partial(_plain, word) for name, word in _PLAIN.items()})
+RULES.update(
+    {
+        name: partial(_arithmetic if name in _ARITHMETIC else _plain, word)
+        for name, word in _PLAIN.items()
+    }
+)
+RULES.update({name: partial(_exponential, row) for name, row in _OVERFLOW.items()})
+RULES.update({"max": partial(_extreme, "maximum"), "min": partial(_extreme, "minimum")})
 RULES.update({name: partial(_compare, *row) for name, row in _COMPARE.items()})
 
 
@@ -196,8 +261,8 @@ def pow_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Va
     """Power; of integers by squaring, since XLA:CPU reads six bits of the exponent."""
     if not insn.dtype.is_integer:
         return _plain("power", e, insn, args, logical)
-    base, exponent = args
-    t, shape = insn.dtype, base.shape
+    base, exponent = (_doubled(e, v) for v in args)
+    t, shape = base.dtype, base.shape
 
     def number(n: int) -> Val:
         return e.broadcast(e.scalar(t, n), shape)
@@ -212,18 +277,18 @@ def pow_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Va
         return _ordered(e, "NE", masked, number(0), kind)
 
     out, square = number(1), base
-    for bit in range(t.bits - (t.kind == "i")):
+    for bit in range(insn.dtype.bits - (t.kind == "i")):
         out = choice(odd(bit), _binary(e, "multiply", out, square), out)
         square = _binary(e, "multiply", square, square)
     if t.kind == "u":
-        return out
+        return e.convert(out, insn.dtype)
     # A negative exponent truncates the reciprocal: only 1 and -1 leave something.
     one = _ordered(e, "EQ", base, number(1), "SIGNED")
     minus = _ordered(e, "EQ", base, number(-1), "SIGNED")
     sign = choice(odd(0), number(-1), number(1))
     inverse = choice(one, number(1), choice(minus, sign, number(0)))
     negative = _ordered(e, "LT", exponent, number(0), "SIGNED")
-    return choice(negative, inverse, out)
+    return e.convert(choice(negative, inverse, out), insn.dtype)
 
 
 @RULES.rule("select")
@@ -258,11 +323,25 @@ def _part(
 RULES.update({"real": partial(_part, "real"), "imag": partial(_part, "imag")})
 
 
+@RULES.rule("neg")
+def neg(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    """Negation; of floats -0 - x, since YNNPACK's makes +0 of +0.
+
+    LLVM knows it as the change of the sign bit.
+    """
+    (v,) = args
+    if not v.dtype.is_float:
+        return _arithmetic("negate", e, insn, args, logical)
+    v = _widened(e, v)
+    zero = e.broadcast(e.scalar(v.dtype, -0.0), v.shape)
+    return e.convert(_binary(e, "subtract", zero, v), insn.dtype)
+
+
 @RULES.rule("abs")
 def abs_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
     if args[0].dtype.kind == "c":
         return _part("abs", e, insn, args, logical)
-    return _plain("abs", e, insn, args, logical)
+    return _arithmetic("abs", e, insn, args, logical)
 
 
 @RULES.rule("is_finite")

@@ -155,12 +155,28 @@ def sort(s: State, cmd: Sort) -> None:
     # XLA:CPU cannot sort elements of two bits (jaxlib 0.10.2): sort them as bytes.
     wide = {t: {"i": I8, "u": U8}[t.kind] for t in dtypes.ALL if t.bits == 2}
     inputs = [s.e.convert(v, wide.get(v.dtype, v.dtype)) for v in map(s.full, cmd.srcs)]
-    comparator = _widened(cmd.comparator, wide)
+    comparator = _undirected(_widened(cmd.comparator, wide))
     types = [(v.dtype, v.shape) for v in inputs]
     for dst, val in zip(
         cmd.dsts, _regional_vals(s, "sort", inputs, attributes, [comparator], types)
     ):
         s.write(dst, s.e.convert(val, dst.dtype))
+
+
+def _undirected(program: MicroProgram) -> MicroProgram:
+    """Write x < x, which is never true, as x > x.
+
+    XLA:CPU (jaxlib 0.10.2) takes a comparator `b < b` for a descending order.
+    """
+    never = {
+        MICRO_OPS[f"lt{kind}"].code: MICRO_OPS[f"gt{kind}"].code
+        for kind in ("", "_total")
+    }
+    insns = (
+        replace(x, code=never.get(x.code, x.code)) if len({*x.srcs}) == 1 else x
+        for x in program.insns
+    )
+    return replace(program, insns=tuple(insns))
 
 
 def _widened(program: MicroProgram, wide: Mapping[DType, DType]) -> MicroProgram:

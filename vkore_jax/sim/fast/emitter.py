@@ -27,7 +27,6 @@ from vkore_jax.dtypes import F32, I8, U8, DType
 
 Shape = tuple[int, ...]
 BF16_FORMAT = (8, 7)
-BF16_LEAST_NORMAL = 2.0**-126
 _MOVEMENTS = ("reshape", "transpose", "reverse", "broadcast")
 
 
@@ -118,6 +117,7 @@ class Emitter:
         self._moves: dict[str, tuple[str, Val, Any]] = {}
         self._bf16: set[str] = set()
         self._at: int | None = None
+        self._numbers: dict[str, float] = {}
 
     # ------------------------------------------------------------------- raw emission
 
@@ -443,27 +443,35 @@ class Emitter:
         key = ("splat", dtype.short, raw)
         found = memo.get(key)
         if found is None:
-            if dtype is dtypes.BF16 and 0 < abs(float(value)) < BF16_LEAST_NORMAL:
-                found = self._subnormal(raw)
+            if _subnormal(dtype, value):
+                found = self._hidden(dtype, raw)
             else:
                 text = f"stablehlo.constant dense<{literal(dtype, value)}> : "
                 found = self.op(text + tensor_type(dtype, ()), dtype, ())
             memo[key] = found
+            if dtype.is_float:
+                self._numbers[found.name] = float(value)
             if dtype is F32 and raw[:2] == b"\0\0":
                 self._bf16.add(found.name)
         return found
 
-    def _subnormal(self, raw: bytes) -> Val:
-        """Return a scalar bf16 from its bits, which XLA must not see as a number.
+    def _hidden(self, dtype: DType, raw: bytes) -> Val:
+        """Return a scalar from its bits, which XLA must not see as a number.
 
         XLA:CPU of jaxlib 0.10 generates code on threads that flush subnormals, and
-        converts such constants to f64 there.
+        converts bf16 constants to f64 there; it folds others on threads that do not.
         """
-        word = dtypes.U16
+        word = dtypes.by_short(f"ui{dtype.bits}")
         text = f"stablehlo.constant dense<{int.from_bytes(raw, 'little')}> : "
         bits = self.op(text + tensor_type(word, ()), word, ())
         text = f"stablehlo.optimization_barrier {bits.name} : {bits.type}"
-        return self.bitcast(self.op(text, word, ()), dtypes.BF16, ())
+        return self.bitcast(self.op(text, word, ()), dtype, ())
+
+    def number(self, v: Val) -> float | None:
+        """Return the value of a repeated scalar constant of a float type."""
+        move = self._moves.get(v.name)
+        name = move[1].name if move is not None and move[0] == "broadcast" else v.name
+        return self._numbers.get(name)
 
     def scalar(self, dtype: DType, value: Any) -> Val:
         """Return a scalar constant from a Python or NumPy number."""
@@ -496,6 +504,13 @@ class Emitter:
             text = f"stablehlo.iota dim = {axis} : {tensor_type(dtype, small)}"
             found = memo[key] = self.op(text, dtype, small)
         return found.standing_for(shape)
+
+
+def _subnormal(dtype: DType, value: Any) -> bool:
+    """True for what arithmetic flushes to zero."""
+    if dtype not in (F32, dtypes.F64, dtypes.BF16):
+        return False
+    return 0 < abs(value) < ml_dtypes.finfo(dtype.numpy).smallest_normal
 
 
 def literal(dtype: DType, value: Any) -> str:

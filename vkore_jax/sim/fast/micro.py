@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import ml_dtypes
+
 from vkore_jax import dtypes
 from vkore_jax.dtypes import BOOL, F32, F64, DType
 from vkore_jax.isa import MICRO_OPS, MicroInsn, MicroProgram
@@ -28,7 +30,6 @@ _PLAIN = {
     "add": "add",
     "sub": "subtract",
     "mul": "multiply",
-    "div": "divide",
     "rem": "remainder",
     "atan2": "atan2",
     "and": "and",
@@ -56,8 +57,14 @@ _PLAIN = {
     "cbrt": "cbrt",
 }
 
-_ARITHMETIC = ("add", "sub", "mul", "div", "sign")
+_ARITHMETIC = ("add", "sub", "mul", "sign")
 """Of these, what YNNPACK does to 8-bit integers beside a reduction: it saturates."""
+
+_FLUSHING = (
+    *("atan2", "log", "log1p", "logistic", "tanh", "tan", "sin", "cos", "sqrt"),
+    *("rsqrt", "cbrt", "rem"),
+)
+"""Of these, what XLA:CPU does not do by instructions that take subnormals as zeros."""
 
 _OVERFLOW = {
     "exp": ("exponential", 89.0, 710.0),
@@ -102,6 +109,37 @@ def _doubled(e: Emitter, v: Val) -> Val:
 _DOUBLE = {dtypes.I8: dtypes.I16, dtypes.U8: dtypes.U16}
 
 
+def _flushed(e: Emitter, v: Val) -> Val:
+    """Replace f32 and f64 subnormals by zeros of their sign, on any thread.
+
+    Threads that compute do so in hardware operations, but those that fold constants do
+    not, and approximations on bits (log, cbrt) make anything of a subnormal.
+    """
+    if not v.dtype.is_float or v.dtype.bits < 32:
+        return v
+
+    def make(x: Val) -> Val:
+        least = ml_dtypes.finfo(x.dtype.numpy).smallest_normal
+        limit = e.broadcast(e.scalar(x.dtype, least), x.shape)
+        zero = _binary(e, "multiply", x, e.broadcast(e.scalar(x.dtype, 0), x.shape))
+        size = e.op(f"stablehlo.abs {x.name} : {x.type}", x.dtype, x.shape)
+        tiny = _ordered(e, "LT", size, limit, "FLOAT")
+        text = (
+            f"stablehlo.select {tiny.name}, {zero.name}, {x.name} : "
+            f"{tiny.type}, {x.type}"
+        )
+        return e.op(text, x.dtype, x.shape)
+
+    return e.derive(("flushed", v.name), v, lambda: make(v))
+
+
+def _flushing(
+    word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
+) -> Val:
+    flushed = [_flushed(e, _widened(e, a)) for a in args]
+    return _plain(word, e, insn, flushed, logical)
+
+
 def _arithmetic(
     word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
 ) -> Val:
@@ -129,7 +167,7 @@ def _exponential(
     It takes a value beside a reduction only with all of its readers, and no `select`.
     """
     word, *limits = row
-    x = _widened(e, args[0])
+    x = _flushed(e, _widened(e, args[0]))
     if x.dtype.kind == "c":
         return _plain(word, e, insn, args, logical)
     limit = e.broadcast(e.scalar(x.dtype, limits[x.dtype is F64]), x.shape)
@@ -203,7 +241,12 @@ def _binary(e: Emitter, word: str, a: Val, b: Val) -> Val:
 
 RULES.update(
     {
-        name: partial(_arithmetic if name in _ARITHMETIC else _plain, word)
+        name: partial(
+            _arithmetic
+            if name in _ARITHMETIC
+            else (_flushing if name in _FLUSHING else _plain),
+            word,
+        )
         for name, word in _PLAIN.items()
     }
 )
@@ -228,7 +271,16 @@ def convert(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) ->
     (v,) = args
     if v.dtype.is_float and v.dtype.bits < 8 and not insn.dtype.is_float:
         v = e.convert(v, F32)  # XLA:CPU makes -128 of -6 (f4E2M1FN to i8)
+    if insn.dtype is BOOL and v.dtype.is_float and v.dtype.bits != 64:
+        return _nonzero(e, e.convert(v, F32))
     return e.convert(v, insn.dtype)
+
+
+def _nonzero(e: Emitter, v: Val) -> Val:
+    """Test f32 numbers, of which subnormals count as zeros."""
+    v = _flushed(e, v)
+    zero = e.broadcast(e.scalar(v.dtype, 0), v.shape)
+    return _ordered(e, "NE", v, zero, "FLOAT")
 
 
 @RULES.rule("bitcast")
@@ -260,7 +312,7 @@ def popcnt(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> 
 def pow_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
     """Power; of integers by squaring, since XLA:CPU reads six bits of the exponent."""
     if not insn.dtype.is_integer:
-        return _plain("power", e, insn, args, logical)
+        return _flushing("power", e, insn, args, logical)
     base, exponent = (_doubled(e, v) for v in args)
     t, shape = base.dtype, base.shape
 
@@ -323,18 +375,34 @@ def _part(
 RULES.update({"real": partial(_part, "real"), "imag": partial(_part, "imag")})
 
 
+@RULES.rule("div")
+def div(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    """Quotient; by a constant power of two the same number as a product, and cheaper.
+
+    XLA multiplies by the reciprocal of other constants, too, which rounds twice; it may
+    not do so here (`load`).
+    """
+    by = e.number(args[1])
+    if by is None or abs(math.frexp(by)[0]) != 0.5 or not 2**-100 < abs(by) < 2**100:
+        return _arithmetic("divide", e, insn, args, logical)
+    a = _widened(e, args[0])
+    factor = e.broadcast(e.scalar(a.dtype, 1 / by), a.shape)
+    return e.convert(_binary(e, "multiply", a, factor), insn.dtype)
+
+
 @RULES.rule("neg")
 def neg(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
-    """Negation; of floats -0 - x, since YNNPACK's makes +0 of +0.
+    """Negation; of floats the change of the sign bit.
 
-    LLVM knows it as the change of the sign bit.
+    Beside a reduction YNNPACK would make +0 of +0, and instructions flush.
     """
     (v,) = args
-    if not v.dtype.is_float:
+    if not v.dtype.is_float or v.dtype.bits < 16:
         return _arithmetic("negate", e, insn, args, logical)
-    v = _widened(e, v)
-    zero = e.broadcast(e.scalar(v.dtype, -0.0), v.shape)
-    return e.convert(_binary(e, "subtract", zero, v), insn.dtype)
+    word = dtypes.by_short(f"ui{v.dtype.bits}")
+    sign = e.broadcast(e.scalar(word, 1 << (word.bits - 1)), v.shape)
+    turned = _binary(e, "xor", e.bitcast(v, word, v.shape), sign)
+    return e.bitcast(turned, v.dtype, v.shape)
 
 
 @RULES.rule("abs")

@@ -443,7 +443,7 @@ class Emitter:
         key = ("splat", dtype.short, raw)
         found = memo.get(key)
         if found is None:
-            if _subnormal(dtype, value):
+            if subnormal(dtype, value):
                 found = self._hidden(dtype, raw)
             else:
                 text = f"stablehlo.constant dense<{literal(dtype, value)}> : "
@@ -506,7 +506,7 @@ class Emitter:
         return found.standing_for(shape)
 
 
-def _subnormal(dtype: DType, value: Any) -> bool:
+def subnormal(dtype: DType, value: Any) -> bool:
     """True for what arithmetic flushes to zero."""
     if dtype not in (F32, dtypes.F64, dtypes.BF16):
         return False

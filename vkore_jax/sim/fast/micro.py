@@ -18,7 +18,7 @@ from vkore_jax.dtypes import BOOL, F32, F64, DType
 from vkore_jax.isa import MICRO_OPS, MicroInsn, MicroProgram
 from vkore_jax.isa.rules import Rules
 from vkore_jax.sim.fast import reductions
-from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, tensor_type
+from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, subnormal, tensor_type
 
 MicroRule = Callable[[Emitter, MicroInsn, Sequence[Val], Shape], Val]
 """(emitter, instruction, operands of one shape, logical shape) -> result."""
@@ -106,6 +106,14 @@ def _doubled(e: Emitter, v: Val) -> Val:
     return e.convert(v, _DOUBLE.get(v.dtype, v.dtype))
 
 
+def _operand(e: Emitter, v: Val) -> Val:
+    """Return an operand of arithmetic; compilers do not flush constants."""
+    number = e.number(v)
+    if number is None or not subnormal(v.dtype, number):
+        return _doubled(e, v)
+    return e.broadcast(e.scalar(v.dtype, math.copysign(0, number)), v.shape)
+
+
 _DOUBLE = {dtypes.I8: dtypes.I16, dtypes.U8: dtypes.U16}
 
 
@@ -143,7 +151,7 @@ def _flushing(
 def _arithmetic(
     word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
 ) -> Val:
-    return _plain(word, e, insn, [_doubled(e, a) for a in args], logical)
+    return _plain(word, e, insn, [_operand(e, a) for a in args], logical)
 
 
 def _extreme(
@@ -409,7 +417,8 @@ def neg(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val
 def abs_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
     if args[0].dtype.kind == "c":
         return _part("abs", e, insn, args, logical)
-    return _arithmetic("abs", e, insn, args, logical)
+    word = _plain if args[0].dtype.is_float else _arithmetic
+    return word("abs", e, insn, args, logical)
 
 
 @RULES.rule("is_finite")

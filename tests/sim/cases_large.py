@@ -95,7 +95,7 @@ FOLDS = [
         (ReduceKind.MIN, F32, (64, 128), (1,)),
         (ReduceKind.MAX, F32, (64, 128), (0,)),
         (ReduceKind.MIN, F32, (300, 16), (0,)),
-        (ReduceKind.MAX, F32, (64, 128), (0, 1)),
+        (ReduceKind.MAX, BF16, (64, 100), (0, 1)),
         (ReduceKind.MIN, F32, (16, 20, 24), (1,)),
         (ReduceKind.MAX, F64, (64, 128), (1,)),
         (ReduceKind.MIN, F64, (64, 128), (0,)),

@@ -101,3 +101,21 @@ def test_image_larger_than_the_scratchpad(stride: int) -> None:
     want = jax.tree.leaves(harness.on_cpu(grads, [x, w]))
     for h, v in zip(golden.run(program.encoded, [x, w]), want, strict=True):
         np.testing.assert_allclose(h, v, rtol=1e-4, atol=1e-4)
+
+
+def test_large_reductions_as_numpy() -> None:
+    """A NaN survives, algebra overflows, and neighbours of a sum are not rounded."""
+
+    def f(x: jax.Array, y: jax.Array) -> Any:
+        return (
+            jnp.max(jnp.abs(x)), jnp.argmax(x, 1)[3], jnp.argmin(x, 1)[3],
+            jnp.max(x.astype(jnp.bfloat16)).astype(jnp.float32),
+            jnp.maximum(x, 0).sum(1)[3], jnp.log(jnp.exp(y)), jnp.sqrt((y * 1e20) ** 2),
+            (x + 2.7).sum(0).astype(jnp.int8)[0], jnp.log(y * 1e-42),
+        )  # fmt: skip
+
+    x = np.zeros((64, 128), np.float32)
+    x[3, 5] = np.nan
+    found = jax.jit(f)(*(jax.device_put(v, harness.VKORE) for v in (x, np.float32(89))))
+    want = [np.nan, 5, 5, np.nan, np.nan, np.inf, np.inf, 127, -np.inf]
+    np.testing.assert_array_equal(np.array([float(v) for v in found]), want)

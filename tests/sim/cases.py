@@ -7,6 +7,7 @@ from tests.sim import (
     cases_fft,
     cases_flow,
     cases_group,
+    cases_large,
     cases_micro,
     cases_move,
 )
@@ -19,6 +20,7 @@ CASES: tuple[SimCase, ...] = (
     *cases_core.CASES,
     *cases_fft.CASES,
     *cases_flow.CASES,
+    *cases_large.CASES,
 )
 
 _ids = [c.id for c in CASES]

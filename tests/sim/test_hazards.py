@@ -44,4 +44,4 @@ def test_row(row: hazards.Hazard) -> None:
 def test_no_row_twice() -> None:
     whats = [row.what for row in hazards.HAZARDS]
     assert len(set(whats)) == len(whats)
-    assert all(what.split(".")[0] in hazards.table() for what in whats)
+    assert len(hazards.table().splitlines()) == len(whats) + 2

@@ -8,10 +8,14 @@ Rounding: every instruction rounds its result to its own type (16-bit floats inc
 nearest even).  Shifts by the bit width or more give 0 (or the sign, for arithmetic).
 Integer division truncates; x/0 is -1 (all ones), x%0 is x; MIN/-1 is MIN, MIN%-1 is 0.
 Float to integer conversion truncates and saturates, NaN gives 0.  `max`/`min` return
-NaN when either operand is NaN, and order -0 below +0.  Arithmetic on f32, f64 and bf16
-takes and gives subnormals as zeros; f16 keeps them, and so does what only moves bits
-(`select`, `neg`, `abs`).  Integers convert to 16-bit floats through f32.  These are
-StableHLO's and XLA:CPU's conventions.
+NaN when either operand is NaN, and order -0 below +0.  Integers convert to 16-bit
+floats through f32.  These are StableHLO's and XLA:CPU's conventions.
+
+Subnormals: arithmetic on f32, f64 and bf16, comparisons and conversions to bool and
+integers included, takes them as zeros of their sign and gives such zeros instead of
+them, whatever the size of the tensor and whether operands are constants; f16 keeps
+them.  What only moves bits keeps them (`select`, `neg`, `abs`, `bitcast`, `lt_total`);
+a conversion between f32 and bf16, and `max` and `min`, may do either.
 """
 
 from __future__ import annotations

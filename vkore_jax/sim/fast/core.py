@@ -20,8 +20,6 @@ from vkore_jax.isa import (
     MicroInsn,
     MicroProgram,
     Pad,
-    ReduceGeneric,
-    ReduceWindow,
     Scatter,
     SelectAndScatter,
     Sort,
@@ -144,12 +142,28 @@ def sort(s: State, cmd: Sort) -> None:
     # XLA:CPU cannot sort elements of two bits (jaxlib 0.10.2): sort them as bytes.
     wide = {t: {"i": I8, "u": U8}[t.kind] for t in dtypes.ALL if t.bits == 2}
     inputs = [s.e.convert(v, wide.get(v.dtype, v.dtype)) for v in map(s.full, cmd.srcs)]
-    comparator = _widened(cmd.comparator, wide)
+    comparator = _undirected(_widened(cmd.comparator, wide))
     types = [(v.dtype, v.shape) for v in inputs]
     for dst, val in zip(
         cmd.dsts, _regional_vals(s, "sort", inputs, attributes, [comparator], types)
     ):
         s.write(dst, s.e.convert(val, dst.dtype))
+
+
+def _undirected(program: MicroProgram) -> MicroProgram:
+    """Write x < x, which is never true, as x > x.
+
+    XLA:CPU (jaxlib 0.10.2) takes a comparator `b < b` for a descending order.
+    """
+    never = {
+        MICRO_OPS[f"lt{kind}"].code: MICRO_OPS[f"gt{kind}"].code
+        for kind in ("", "_total")
+    }
+    insns = (
+        replace(x, code=never.get(x.code, x.code)) if len({*x.srcs}) == 1 else x
+        for x in program.insns
+    )
+    return replace(program, insns=tuple(insns))
 
 
 def _widened(program: MicroProgram, wide: Mapping[DType, DType]) -> MicroProgram:
@@ -171,23 +185,6 @@ def _widened(program: MicroProgram, wide: Mapping[DType, DType]) -> MicroProgram
     )
 
 
-def reduce_window(s: State, cmd: ReduceWindow) -> None:
-    if not cmd.window:  # one element: XLA would leave the initial value out
-        whole = [s.scalar(v) for v in (*cmd.inits, *cmd.srcs)]
-        for dst, val in zip(cmd.dsts, micro.run(s.e, cmd.combiner, whole, ())):
-            s.write(dst, val)
-        return
-    attributes = (
-        f"window_dimensions = {i64s(cmd.window)}, "
-        f"window_strides = {i64s(cmd.strides)}, "
-        f"base_dilations = {i64s(cmd.base_dilation)}, "
-        f"window_dilations = {i64s(cmd.window_dilation)}, "
-        f"padding = {_padding(cmd.pad_low, cmd.pad_high)}"
-    )
-    inputs = [s.full(v) for v in cmd.srcs] + [s.scalar(v) for v in cmd.inits]
-    _regional(s, "reduce_window", inputs, attributes, [cmd.combiner], cmd.dsts)
-
-
 def select_and_scatter(s: State, cmd: SelectAndScatter) -> None:
     if not cmd.window:  # likewise: the only window selects the only element
         pair = [s.scalar(cmd.init), s.scalar(cmd.source)]
@@ -196,12 +193,6 @@ def select_and_scatter(s: State, cmd: SelectAndScatter) -> None:
     operand, source = s.full(cmd.operand), s.full(cmd.source)
     made = pooling.scattered(s.e, cmd, operand, source, s.scalar(cmd.init))
     s.write(cmd.dst, made)
-
-
-def reduce_generic(s: State, cmd: ReduceGeneric) -> None:
-    inputs = [s.full(v) for v in cmd.srcs] + [s.scalar(v) for v in cmd.inits]
-    attributes = f"dimensions = {i64s(cmd.axes)}"
-    _regional(s, "reduce", inputs, attributes, [cmd.combiner], cmd.dsts)
 
 
 def fft(s: State, cmd: Fft) -> None:

@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from vkore_jax import dtypes
-from vkore_jax.dtypes import F32, I8, DType
+from vkore_jax.dtypes import F32, I8, U8, DType
 
 Shape = tuple[int, ...]
 BF16_FORMAT = (8, 7)
-BF16_LEAST_NORMAL = 2.0**-126
 _MOVEMENTS = ("reshape", "transpose", "reverse", "broadcast")
 _NAMES = re.compile(r"%\w+(?:#\d+)?")
 
@@ -127,6 +127,7 @@ class Emitter:
         self._moves: dict[str, tuple[str, Val, Any]] = {}
         self._bf16: set[str] = set()
         self._at: int | None = None
+        self._numbers: dict[str, float] = {}
 
     # ------------------------------------------------------------------- raw emission
 
@@ -368,6 +369,8 @@ class Emitter:
         """Convert values (StableHLO `convert`)."""
         if v.dtype is dtype:
             return v
+        if v.dtype.is_float and dtype in (I8, U8):
+            v = self._saturated(v, dtype)
         text = f"stablehlo.convert {v.name} : ({v.type}) -> "
         text += tensor_type(dtype, v.shape)
         out = self.derive(
@@ -380,6 +383,25 @@ class Emitter:
         if dtype is dtypes.BF16 and v.dtype is F32:
             self._moves.setdefault(out.name, ("narrow", v, None))
         return out.standing_for(v.logical)
+
+    def _saturated(self, v: Val, dtype: DType) -> Val:
+        """Return the integers that a float truncates to, in the range of 8-bit ones.
+
+        Beside a reduction YNNPACK would make them, which rounds to nearest.
+        """
+        wide = v if v.dtype.bits >= 32 else self.convert(v, F32)
+
+        def make() -> Val:
+            info = ml_dtypes.iinfo(dtype.numpy)
+            low, high = (self.scalar(wide.dtype, n) for n in (info.min, info.max))
+            text = (
+                f"stablehlo.clamp {low.name}, {wide.name}, {high.name} : "
+                f"({low.type}, {wide.type}, {high.type}) -> {wide.type}"
+            )
+            return self.op(text, wide.dtype, wide.shape)
+
+        made = self.derive(("saturated", wide.name, dtype.short), wide, make)
+        return self.convert(made, dtypes.I32).standing_for(v.logical)
 
     def bitcast(self, v: Val, dtype: DType, shape: Shape) -> Val:
         """Reinterpret bits; `shape` follows StableHLO's rule for other widths."""
@@ -456,27 +478,35 @@ class Emitter:
         key = ("splat", dtype.short, raw)
         found = memo.get(key)
         if found is None:
-            if dtype is dtypes.BF16 and 0 < abs(float(value)) < BF16_LEAST_NORMAL:
-                found = self._subnormal(raw)
+            if subnormal(dtype, value):
+                found = self._hidden(dtype, raw)
             else:
                 text = f"stablehlo.constant dense<{literal(dtype, value)}> : "
                 found = self.op(text + tensor_type(dtype, ()), dtype, ())
             memo[key] = found
+            if dtype.is_float:
+                self._numbers[found.name] = float(value)
             if dtype is F32 and raw[:2] == b"\0\0":
                 self._bf16.add(found.name)
         return found
 
-    def _subnormal(self, raw: bytes) -> Val:
-        """Return a scalar bf16 from its bits, which XLA must not see as a number.
+    def _hidden(self, dtype: DType, raw: bytes) -> Val:
+        """Return a scalar from its bits, which XLA must not see as a number.
 
         XLA:CPU of jaxlib 0.10 generates code on threads that flush subnormals, and
-        converts such constants to f64 there.
+        converts bf16 constants to f64 there; it folds others on threads that do not.
         """
-        word = dtypes.U16
+        word = dtypes.by_short(f"ui{dtype.bits}")
         text = f"stablehlo.constant dense<{int.from_bytes(raw, 'little')}> : "
         bits = self.op(text + tensor_type(word, ()), word, ())
         text = f"stablehlo.optimization_barrier {bits.name} : {bits.type}"
-        return self.bitcast(self.op(text, word, ()), dtypes.BF16, ())
+        return self.bitcast(self.op(text, word, ()), dtype, ())
+
+    def number(self, v: Val) -> float | None:
+        """Return the value of a repeated scalar constant of a float type."""
+        move = self._moves.get(v.name)
+        name = move[1].name if move is not None and move[0] == "broadcast" else v.name
+        return self._numbers.get(name)
 
     def scalar(self, dtype: DType, value: Any) -> Val:
         """Return a scalar constant from a Python or NumPy number."""
@@ -509,6 +539,13 @@ class Emitter:
             text = f"stablehlo.iota dim = {axis} : {tensor_type(dtype, small)}"
             found = memo[key] = self.op(text, dtype, small)
         return found.standing_for(shape)
+
+
+def subnormal(dtype: DType, value: Any) -> bool:
+    """True for what arithmetic flushes to zero."""
+    if dtype not in (F32, dtypes.F64, dtypes.BF16):
+        return False
+    return 0 < abs(value) < ml_dtypes.finfo(dtype.numpy).smallest_normal
 
 
 def literal(dtype: DType, value: Any) -> str:

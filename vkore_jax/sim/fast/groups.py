@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from vkore_jax.dtypes import BOOL, F32, DType
@@ -24,7 +23,8 @@ from vkore_jax.isa import (
 )
 from vkore_jax.isa.rules import Rules
 from vkore_jax.sim.fast import matrix, micro, onehot
-from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
+from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, tensor_type
+from vkore_jax.sim.fast.reductions import fold, identity, top
 from vkore_jax.sim.fast.state import State
 
 Tiles = dict[int, Val]
@@ -100,8 +100,8 @@ def reduce(s: State, group: Group, tiles: Tiles, stage: Reduce) -> None:
         made = _arg(s.e, v, stage.kind, stage.axes[0], index_type)
     else:
         wide = s.e.convert(v, F32) if micro.narrower(v.dtype) else v
-        fold = _logsumexp if stage.kind is ReduceKind.LOGSUMEXP else _fold
-        made = [fold(s.e, wide, stage.kind, stage.axes)]
+        how = _logsumexp if stage.kind is ReduceKind.LOGSUMEXP else fold
+        made = [how(s.e, wide, stage.kind, stage.axes)]
         made = [s.e.convert(made[0], group.tiles[stage.outs[0]].dtype)]
     for number, val in zip(stage.outs, made):
         _set(tiles, number, group.tiles[number], val.standing_for(kept))
@@ -122,66 +122,18 @@ def _reducible(e: Emitter, v: Val, axes: Shape) -> Val:
     return e.broadcast(v, shape).standing_for(v.logical)
 
 
-_WORDS = {
-    ReduceKind.SUM: "add",
-    ReduceKind.PROD: "multiply",
-    ReduceKind.MAX: "maximum",
-    ReduceKind.MIN: "minimum",
-    ReduceKind.AND: "and",
-    ReduceKind.OR: "or",
-    ReduceKind.XOR: "xor",
-}
-
-
-def identity(kind: ReduceKind, dtype: DType) -> Any:
-    """Return the neutral element of a monoid in a type."""
-    if kind in (ReduceKind.SUM, ReduceKind.OR, ReduceKind.XOR):
-        return 0
-    if kind is ReduceKind.PROD:
-        return 1
-    if kind is ReduceKind.AND:
-        return True if dtype.kind == "b" else (-1 if dtype.kind == "i" else _top(dtype))
-    highest = kind is ReduceKind.MIN
-    if dtype.kind == "b":
-        return highest
-    if dtype.is_float:
-        return np.inf if highest else -np.inf
-    return _top(dtype) if highest else _bottom(dtype)
-
-
-def _top(dtype: DType) -> int:
-    return int(ml_dtypes.iinfo(dtype.numpy).max)
-
-
-def _bottom(dtype: DType) -> int:
-    return int(ml_dtypes.iinfo(dtype.numpy).min)
-
-
-def _fold(e: Emitter, v: Val, kind: ReduceKind, axes: Shape) -> Val:
-    """Reduce axes; the result keeps extent 1 there."""
-    start = e.scalar(v.dtype, identity(kind, v.dtype))
-    shape = tuple(n for i, n in enumerate(v.shape) if i not in axes)
-    text = (
-        f"stablehlo.reduce({v.name} init: {start.name}) applies "
-        f"stablehlo.{_WORDS[kind]} across dimensions = {ints(axes)} : "
-        f"({v.type}, {start.type}) -> {tensor_type(v.dtype, shape)}"
-    )
-    kept = tuple(1 if i in axes else n for i, n in enumerate(v.shape))
-    return e.reshape(e.op(text, v.dtype, shape), kept)
-
-
 def _logsumexp(e: Emitter, v: Val, kind: ReduceKind, axes: Shape) -> Val:
     """Log of the sum of exponentials, from the largest element unless infinite."""
-    top = _fold(e, v, ReduceKind.MAX, axes)
-    zero = e.broadcast(e.scalar(v.dtype, 0), top.shape)
-    size = e.op(f"stablehlo.abs {top.name} : {top.type}", top.dtype, top.shape)
-    limit = e.broadcast(e.scalar(v.dtype, np.inf), top.shape)
-    base = _select(e, _compare(e, "EQ", size, limit), zero, top)
+    best = fold(e, v, ReduceKind.MAX, axes)
+    zero = e.broadcast(e.scalar(v.dtype, 0), best.shape)
+    size = e.op(f"stablehlo.abs {best.name} : {best.type}", best.dtype, best.shape)
+    limit = e.broadcast(e.scalar(v.dtype, np.inf), best.shape)
+    base = _select(e, _compare(e, "EQ", size, limit), zero, best)
     whole = e.broadcast(base, v.shape)
     text = f"stablehlo.subtract {v.name}, {whole.name} : {v.type}"
     low = e.op(text, v.dtype, v.shape)
     powers = e.op(f"stablehlo.exponential {low.name} : {v.type}", v.dtype, v.shape)
-    total = _fold(e, powers, ReduceKind.SUM, axes)
+    total = fold(e, powers, ReduceKind.SUM, axes)
     log = e.op(f"stablehlo.log {total.name} : {total.type}", total.dtype, total.shape)
     return e.op(
         f"stablehlo.add {base.name}, {log.name} : {base.type}", base.dtype, base.shape
@@ -198,20 +150,20 @@ def _arg(
     """
     wide = e.convert(v, F32) if micro.narrower(v.dtype) else v
     monoid = ReduceKind.MAX if kind is ReduceKind.ARGMAX else ReduceKind.MIN
-    best = _fold(e, wide, monoid, (axis,))
+    best = fold(e, wide, monoid, (axis,))
     whole = e.broadcast(best, wide.shape)
     hit = _compare(e, "EQ", wide, whole)
     if wide.dtype.is_float:
         nan = _compare(e, "NE", wide, wide)
         hit = e.op(f"stablehlo.or {hit.name}, {nan.name} : {hit.type}", BOOL, hit.shape)
     place = e.broadcast(e.iota(index_type, v.shape, axis), v.shape)
-    never = e.broadcast(e.scalar(index_type, _top(index_type)), v.shape)
-    first = _fold(e, _select(e, hit, place, never), ReduceKind.MIN, (axis,))
+    never = e.broadcast(e.scalar(index_type, top(index_type)), v.shape)
+    first = fold(e, _select(e, hit, place, never), ReduceKind.MIN, (axis,))
     # The element itself, not `best`: of equal zeros the first one's sign counts.  When
     # nobody uses the value XLA drops this.
     here = _compare(e, "EQ", place, e.broadcast(first, wide.shape))
     least = e.broadcast(e.scalar(wide.dtype, identity(monoid, wide.dtype)), wide.shape)
-    value = _fold(e, _select(e, here, wide, least), monoid, (axis,))
+    value = fold(e, _select(e, here, wide, least), monoid, (axis,))
     return [e.convert(value, v.dtype), first]
 
 

@@ -148,6 +148,124 @@ HAZARDS: tuple[Hazard, ...] = (
         ),
         stock=False,
     ),
+    Hazard(
+        what="max and min over 4,096 elements or more lose a NaN and the order of "
+        "zeros (YNNPACK).",
+        seen=("0.10.2",),
+        avoided="Along the last axis a reduction of two tensors, along others maxima "
+        "of slices, otherwise a clamp as combiner: none is given to YNNPACK.",
+        code=("reductions.py:fold",),
+        tests=(
+            "tests/sim/test_engines.py::test_agreement[large/max-f32-64x128-axes1]",
+            "tests/sim/test_engines.py::test_agreement[large/max-f32-64x128-axes0]",
+            "tests/sim/test_engines.py::test_agreement[large-window/pool]",
+        ),
+    ),
+    Hazard(
+        what="max and min beside a sum of 4,096 elements or more lose a NaN (YNNPACK).",
+        seen=("0.10.2",),
+        avoided="A clamp with an infinite other end.",
+        code=("reductions.py:extreme",),
+        tests=("tests/sim/test_engines.py::test_agreement[beside/extremes-f32]",),
+    ),
+    Hazard(
+        what="A conversion of f32 to 8-bit integers beside a reduction rounds to "
+        "nearest, one of f64 makes -128 of NaN (YNNPACK).",
+        seen=("0.10.2",),
+        avoided="Clamp, convert to 32 bits, drop the upper ones.",
+        code=("emitter.py:_saturated",),
+        tests=("tests/sim/test_engines.py::test_agreement[beside/conversions]",),
+    ),
+    Hazard(
+        what="Arithmetic of 8-bit integers beside a reduction saturates, and rounds "
+        "quotients (YNNPACK).",
+        seen=("0.10.2",),
+        avoided="Compute in 16 bits and drop the upper ones.",
+        code=("micro.py:_doubled",),
+        tests=("tests/sim/test_engines.py::test_agreement[beside/i8]",),
+    ),
+    Hazard(
+        what="exp of 88.4 to 88.7 and expm1 of f64 near 709.5 are infinite beside a "
+        "reduction (YNNPACK).",
+        seen=("0.10.2",),
+        avoided="Select infinity where it overflows: YNNPACK has no select, and takes "
+        "no value with two readers.",
+        code=("micro.py:_exponential",),
+        tests=("tests/sim/test_engines.py::test_agreement[beside/exponentials]",),
+    ),
+    Hazard(
+        what="-(+0) is +0 beside a reduction (YNNPACK).",
+        seen=("0.10.2",),
+        avoided="Change the sign bit.",
+        code=("micro.py:neg",),
+        tests=("tests/sim/test_engines.py::test_agreement[beside/negation]",),
+    ),
+    Hazard(
+        what="reduce_window drops the base dilation of axes whose window is 1, or "
+        "takes interior padding of a unit axis for a crop; only negative padding "
+        "around windows of one element aborts the process.",
+        seen=("0.10.2",),
+        avoided="Dilation and negative padding are a pad of their own, windows of one "
+        "element no windows.",
+        code=("windows.py:reduce_window",),
+        tests=(
+            "tests/sim/test_engines.py::test_agreement[large-window/base]",
+            "tests/sim/test_engines.py::test_agreement[large-window/ones-cropped]",
+        ),
+    ),
+    Hazard(
+        what="An initial value that is not neutral counts several times: in a tree "
+        "of a long reduction, in blocks of a cumulative window.",
+        seen=("0.10.2",),
+        avoided="Start from the neutral element and join the initial value at the end; "
+        "of an unknown combiner, flag the padding.",
+        code=("windows.py:_starts", "windows.py:_flagged"),
+        tests=(
+            "tests/sim/test_engines.py::test_agreement[large-window/cumulative-from-5]",
+            "tests/sim/test_engines.py::test_agreement[large-window/affine-cumulative]",
+            "tests/sim/test_engines.py::test_agreement[large-reduce/add-i32-from-5]",
+        ),
+    ),
+    Hazard(
+        what="A sort whose comparator is x < x reverses the tensor.",
+        seen=("0.10.2",),
+        avoided="Write x > x, which is as false.",
+        code=("core.py:_undirected",),
+        tests=("tests/sim/test_engines.py::test_agreement[sort/all-equal]",),
+    ),
+    Hazard(
+        what="The algebraic simplifier makes x of log(exp(x)), |x| of sqrt(x * x), "
+        "y log(x) of log(x ** y), x * (1 / c) of x / c, and joins constants.",
+        seen=("0.10.2",),
+        avoided="That pass does not run (`load._OPTIONS`); the translation itself "
+        "makes a product of a quotient where that is exact.",
+        code=("micro.py:div",),
+        tests=(
+            "tests/sim/test_engines.py::test_agreement[algebra/by-three]",
+            "tests/sim/test_engines.py::test_agreement[algebra/add-sub]",
+            "tests/sim/test_engines.py::test_agreement[algebra/mul-mul]",
+        ),
+    ),
+    Hazard(
+        what="Subnormals: cbrt makes -5.6e-16 of them, log another number on some "
+        "processors, atan2 and pow do not take them for zeros, sin, tan, tanh and "
+        "expm1 keep them.",
+        seen=("0.10.2",),
+        avoided="Make zeros of them first.",
+        code=("micro.py:_flushed",),
+        tests=(
+            "tests/sim/test_engines.py::test_agreement[algebra/tiny-cbrt]",
+            "tests/sim/test_engines.py::test_agreement[algebra/tiny-pow]",
+        ),
+    ),
+    Hazard(
+        what="Constants are folded by threads that do not flush subnormals; bf16 ones "
+        "are converted by threads that do.",
+        seen=("0.10.2",),
+        avoided="Subnormal constants are hidden as bits, and zeros for arithmetic.",
+        code=("emitter.py:_hidden", "micro.py:_operand"),
+        tests=("tests/sim/test_engines.py::test_agreement[algebra/tiny-constant]",),
+    ),
 )
 
 

@@ -31,8 +31,14 @@ Array = Any
 
 Callback = Callable[..., Sequence[Any]]
 
-_OPTIONS: tuple[tuple[str, str], ...] = (("xla_allow_excess_precision", "False"),)
-"""Explicit roundings are part of the machine's arithmetic and must stay."""
+_OPTIONS: tuple[tuple[str, str], ...] = (
+    ("xla_allow_excess_precision", "False"),
+    ("xla_disable_hlo_passes", "algsimp"),
+)
+"""Explicit roundings are part of the machine's arithmetic and must stay.  The algebraic
+simplifier changes values (log(exp(x)) to x, sqrt(x * x) to |x|, x / 3 to x * (1 / 3)
+...), forgets to clamp starts of nested slices and folds padding wrongly; what it does
+for speed the compiler and the translation have done before."""
 
 _UNCHECKED = (True,) if jaxlib.version.__version_info__[:2] <= (0, 10) else ()
 """`_skip_checks` of the result handlers; jaxlib 0.12 no longer has the argument."""

@@ -7,14 +7,18 @@ reciprocal of row sums in a long elementwise chain is computed once a row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import ml_dtypes
+
 from vkore_jax import dtypes
-from vkore_jax.dtypes import BOOL, F32, DType
+from vkore_jax.dtypes import BOOL, F32, F64, DType
 from vkore_jax.isa import MICRO_OPS, MicroInsn, MicroProgram
 from vkore_jax.isa.rules import Rules
-from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, tensor_type
+from vkore_jax.sim.fast import reductions
+from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, subnormal, tensor_type
 
 MicroRule = Callable[[Emitter, MicroInsn, Sequence[Val], Shape], Val]
 """(emitter, instruction, operands of one shape, logical shape) -> result."""
@@ -26,10 +30,7 @@ _PLAIN = {
     "add": "add",
     "sub": "subtract",
     "mul": "multiply",
-    "div": "divide",
     "rem": "remainder",
-    "max": "maximum",
-    "min": "minimum",
     "atan2": "atan2",
     "and": "and",
     "or": "or",
@@ -37,7 +38,6 @@ _PLAIN = {
     "shl": "shift_left",
     "shr_a": "shift_right_arithmetic",
     "shr_l": "shift_right_logical",
-    "neg": "negate",
     "sign": "sign",
     "not": "not",
     "ceil": "ceil",
@@ -45,8 +45,6 @@ _PLAIN = {
     "round_even": "round_nearest_even",
     "round_away": "round_nearest_afz",
     "clz": "count_leading_zeros",
-    "exp": "exponential",
-    "expm1": "exponential_minus_one",
     "log": "log",
     "log1p": "log_plus_one",
     "logistic": "logistic",
@@ -58,6 +56,21 @@ _PLAIN = {
     "rsqrt": "rsqrt",
     "cbrt": "cbrt",
 }
+
+_ARITHMETIC = ("add", "sub", "mul", "sign")
+"""Of these, what YNNPACK does to 8-bit integers beside a reduction: it saturates."""
+
+_FLUSHING = (
+    *("atan2", "log", "log1p", "logistic", "tanh", "tan", "sin", "cos", "sqrt"),
+    *("rsqrt", "cbrt", "rem"),
+)
+"""Of these, what XLA:CPU does not do by instructions that take subnormals as zeros."""
+
+_OVERFLOW = {
+    "exp": ("exponential", 89.0, 710.0),
+    "expm1": ("exponential_minus_one", 89.0, 710.0),
+}
+"""Operation, and from where on it is infinite in f32 and in f64."""
 
 _COMPARE = {
     f"{name}{suffix}": (name.upper(), total)
@@ -83,6 +96,97 @@ def _widened(e: Emitter, v: Val) -> Val:
     f32 has more than twice the significand bits plus two (Figueroa, 1995).
     """
     return e.convert(v, F32) if v.dtype.is_float and v.dtype.bits < 32 else v
+
+
+def _doubled(e: Emitter, v: Val) -> Val:
+    """Compute on 8-bit integers in 16 bits, of which the conversion keeps the low ones.
+
+    The same numbers: quotients by zero are all ones, and nothing else needs more bits.
+    """
+    return e.convert(v, _DOUBLE.get(v.dtype, v.dtype))
+
+
+def _operand(e: Emitter, v: Val) -> Val:
+    """Return an operand of arithmetic; compilers do not flush constants."""
+    number = e.number(v)
+    if number is None or not subnormal(v.dtype, number):
+        return _doubled(e, v)
+    return e.broadcast(e.scalar(v.dtype, math.copysign(0, number)), v.shape)
+
+
+_DOUBLE = {dtypes.I8: dtypes.I16, dtypes.U8: dtypes.U16}
+
+
+def _flushed(e: Emitter, v: Val) -> Val:
+    """Replace f32 and f64 subnormals by zeros of their sign, on any thread.
+
+    Threads that compute do so in hardware operations, but those that fold constants do
+    not, and approximations on bits (log, cbrt) make anything of a subnormal.
+    """
+    if not v.dtype.is_float or v.dtype.bits < 32:
+        return v
+
+    def make(x: Val) -> Val:
+        least = ml_dtypes.finfo(x.dtype.numpy).smallest_normal
+        limit = e.broadcast(e.scalar(x.dtype, least), x.shape)
+        zero = _binary(e, "multiply", x, e.broadcast(e.scalar(x.dtype, 0), x.shape))
+        size = e.op(f"stablehlo.abs {x.name} : {x.type}", x.dtype, x.shape)
+        tiny = _ordered(e, "LT", size, limit, "FLOAT")
+        text = (
+            f"stablehlo.select {tiny.name}, {zero.name}, {x.name} : "
+            f"{tiny.type}, {x.type}"
+        )
+        return e.op(text, x.dtype, x.shape)
+
+    return e.derive(("flushed", v.name), v, lambda: make(v))
+
+
+def _flushing(
+    word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
+) -> Val:
+    flushed = [_flushed(e, _widened(e, a)) for a in args]
+    return _plain(word, e, insn, flushed, logical)
+
+
+def _arithmetic(
+    word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
+) -> Val:
+    return _plain(word, e, insn, [_operand(e, a) for a in args], logical)
+
+
+def _extreme(
+    word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
+) -> Val:
+    a, b = (_widened(e, v) for v in args)
+    if not a.dtype.is_float:
+        return _plain(word, e, insn, args, logical)
+    return e.convert(reductions.extreme(e, word, a, b), insn.dtype)
+
+
+def _exponential(
+    row: tuple[str, float, float],
+    e: Emitter,
+    insn: MicroInsn,
+    args: Sequence[Val],
+    logical: Shape,
+) -> Val:
+    """Emit exp or expm1 so that YNNPACK, where both overflow early, does not take it.
+
+    It takes a value beside a reduction only with all of its readers, and no `select`.
+    """
+    word, *limits = row
+    x = _flushed(e, _widened(e, args[0]))
+    if x.dtype.kind == "c":
+        return _plain(word, e, insn, args, logical)
+    limit = e.broadcast(e.scalar(x.dtype, limits[x.dtype is F64]), x.shape)
+    infinite = e.broadcast(e.scalar(x.dtype, math.inf), x.shape)
+    made = e.op(f"stablehlo.{word} {x.name} : {x.type}", x.dtype, x.shape)
+    over = _ordered(e, "GT", x, limit, "FLOAT")
+    text = (
+        f"stablehlo.select {over.name}, {infinite.name}, {made.name} : "
+        f"{over.type}, {made.type}"
+    )
+    return e.convert(e.op(text, x.dtype, x.shape), insn.dtype)
 
 
 def _compare(
@@ -143,7 +247,19 @@ def _binary(e: Emitter, word: str, a: Val, b: Val) -> Val:
     return e.op(f"stablehlo.{word} {a.name}, {b.name} : {a.type}", a.dtype, a.shape)
 
 
-RULES.update({name: partial(_plain, word) for name, word in _PLAIN.items()})
+RULES.update(
+    {
+        name: partial(
+            _arithmetic
+            if name in _ARITHMETIC
+            else (_flushing if name in _FLUSHING else _plain),
+            word,
+        )
+        for name, word in _PLAIN.items()
+    }
+)
+RULES.update({name: partial(_exponential, row) for name, row in _OVERFLOW.items()})
+RULES.update({"max": partial(_extreme, "maximum"), "min": partial(_extreme, "minimum")})
 RULES.update({name: partial(_compare, *row) for name, row in _COMPARE.items()})
 
 
@@ -163,7 +279,16 @@ def convert(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) ->
     (v,) = args
     if v.dtype.is_float and v.dtype.bits < 8 and not insn.dtype.is_float:
         v = e.convert(v, F32)  # XLA:CPU makes -128 of -6 (f4E2M1FN to i8)
+    if insn.dtype is BOOL and v.dtype.is_float and v.dtype.bits != 64:
+        return _nonzero(e, e.convert(v, F32))
     return e.convert(v, insn.dtype)
+
+
+def _nonzero(e: Emitter, v: Val) -> Val:
+    """Test f32 numbers, of which subnormals count as zeros."""
+    v = _flushed(e, v)
+    zero = e.broadcast(e.scalar(v.dtype, 0), v.shape)
+    return _ordered(e, "NE", v, zero, "FLOAT")
 
 
 @RULES.rule("bitcast")
@@ -195,9 +320,9 @@ def popcnt(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> 
 def pow_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
     """Power; of integers by squaring, since XLA:CPU reads six bits of the exponent."""
     if not insn.dtype.is_integer:
-        return _plain("power", e, insn, args, logical)
-    base, exponent = args
-    t, shape = insn.dtype, base.shape
+        return _flushing("power", e, insn, args, logical)
+    base, exponent = (_doubled(e, v) for v in args)
+    t, shape = base.dtype, base.shape
 
     def number(n: int) -> Val:
         return e.broadcast(e.scalar(t, n), shape)
@@ -212,18 +337,18 @@ def pow_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Va
         return _ordered(e, "NE", masked, number(0), kind)
 
     out, square = number(1), base
-    for bit in range(t.bits - (t.kind == "i")):
+    for bit in range(insn.dtype.bits - (t.kind == "i")):
         out = choice(odd(bit), _binary(e, "multiply", out, square), out)
         square = _binary(e, "multiply", square, square)
     if t.kind == "u":
-        return out
+        return e.convert(out, insn.dtype)
     # A negative exponent truncates the reciprocal: only 1 and -1 leave something.
     one = _ordered(e, "EQ", base, number(1), "SIGNED")
     minus = _ordered(e, "EQ", base, number(-1), "SIGNED")
     sign = choice(odd(0), number(-1), number(1))
     inverse = choice(one, number(1), choice(minus, sign, number(0)))
     negative = _ordered(e, "LT", exponent, number(0), "SIGNED")
-    return choice(negative, inverse, out)
+    return e.convert(choice(negative, inverse, out), insn.dtype)
 
 
 @RULES.rule("select")
@@ -258,11 +383,42 @@ def _part(
 RULES.update({"real": partial(_part, "real"), "imag": partial(_part, "imag")})
 
 
+@RULES.rule("div")
+def div(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    """Quotient; by a constant power of two the same number as a product, and cheaper.
+
+    XLA multiplies by the reciprocal of other constants, too, which rounds twice; it may
+    not do so here (`load`).
+    """
+    by = e.number(args[1])
+    if by is None or abs(math.frexp(by)[0]) != 0.5 or not 2**-100 < abs(by) < 2**100:
+        return _arithmetic("divide", e, insn, args, logical)
+    a = _widened(e, args[0])
+    factor = e.broadcast(e.scalar(a.dtype, 1 / by), a.shape)
+    return e.convert(_binary(e, "multiply", a, factor), insn.dtype)
+
+
+@RULES.rule("neg")
+def neg(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
+    """Negation; of floats the change of the sign bit.
+
+    Beside a reduction YNNPACK would make +0 of +0, and instructions flush.
+    """
+    (v,) = args
+    if not v.dtype.is_float or v.dtype.bits < 16:
+        return _arithmetic("negate", e, insn, args, logical)
+    word = dtypes.by_short(f"ui{v.dtype.bits}")
+    sign = e.broadcast(e.scalar(word, 1 << (word.bits - 1)), v.shape)
+    turned = _binary(e, "xor", e.bitcast(v, word, v.shape), sign)
+    return e.bitcast(turned, v.dtype, v.shape)
+
+
 @RULES.rule("abs")
 def abs_(e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape) -> Val:
     if args[0].dtype.kind == "c":
         return _part("abs", e, insn, args, logical)
-    return _plain("abs", e, insn, args, logical)
+    word = _plain if args[0].dtype.is_float else _arithmetic
+    return word("abs", e, insn, args, logical)
 
 
 @RULES.rule("is_finite")

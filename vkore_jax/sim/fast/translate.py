@@ -12,7 +12,7 @@ from vkore_jax.errors import InvalidProgram, VkoreError
 from vkore_jax.isa import COMMANDS, Block, Segment
 from vkore_jax.isa.rules import Rules
 from vkore_jax.program import Program
-from vkore_jax.sim.fast import control, core, groups
+from vkore_jax.sim.fast import control, core, groups, windows
 from vkore_jax.sim.fast.emitter import Val, tensor_type
 from vkore_jax.sim.fast.small import NOTHING, Small
 from vkore_jax.sim.fast.state import HostCall, State
@@ -76,9 +76,9 @@ RULES.update(
         isa.Gather: core.gather,
         isa.Scatter: core.scatter,
         isa.Sort: core.sort,
-        isa.ReduceWindow: core.reduce_window,
+        isa.ReduceWindow: windows.reduce_window,
         isa.SelectAndScatter: core.select_and_scatter,
-        isa.ReduceGeneric: core.reduce_generic,
+        isa.ReduceGeneric: windows.reduce_generic,
         isa.Fft: core.fft,
         isa.Loop: lambda s, cmd: control.loop(s, cmd, run),
         isa.While: lambda s, cmd: control.while_(s, cmd, run),

@@ -16,6 +16,7 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import stablehlo
 
 from vkore_jax import dtypes, program
+from vkore_jax.contexts import Contexts
 from vkore_jax.cost import dynamic_bodies
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HostCallbackError, InternalError, InvalidArgument
@@ -182,7 +183,7 @@ def _compile(
 
     def compile_() -> Any:
         try:
-            module = ir.Module.parse(text, _context())
+            module = ir.Module.parse(text, _CONTEXTS.get(len(text)))
         except ir.MLIRError as error:
             raise InternalError(
                 f"the translation is not valid StableHLO: {error}"
@@ -200,9 +201,7 @@ def _compile(
     )
 
 
-@lru_cache(maxsize=1)
-def _context() -> ir.Context:
-    """The MLIR context of all translations; `_context.cache_clear()` drops it."""
+def _new_context() -> ir.Context:
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     context = ir.Context()
@@ -210,6 +209,9 @@ def _context() -> ir.Context:
     context.load_all_available_dialects()
     stablehlo.register_dialect(context)
     return context
+
+
+_CONTEXTS = Contexts(_new_context)
 
 
 def _handlers(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,8 @@ from vkore_jax.callbacks import (
     HostBuffer,
     HostContext,
 )
-from vkore_jax.errors import UnsupportedOp, VersionMismatch
+from vkore_jax.errors import InvalidProgram, UnsupportedOp, VersionMismatch
+from vkore_jax.pjrt import container
 
 TESTED_MIN = (0, 10, 2)
 """Oldest JAX that the tests run with."""
@@ -54,6 +56,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("jax._src.lax.linalg", "tridiagonal_solve_p"),
     ("jax._src.callback", "emit_python_callback"),
     ("jax._src.compilation_cache", "is_cache_used"),
+    ("jax._src.compilation_cache", "get_executable_and_time"),
     ("jax._src.compilation_cache", "put_executable_and_time"),
     ("jax._src.debugging", "debug_callback_p"),
     ("jax._src.debugging", "debug_callback_lowering"),
@@ -63,6 +66,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("jax._src.source_info_util", "current_name_stack"),
     ("jax._src.source_info_util", "user_context"),
     ("jax._src.source_info_util", "user_frames"),
+    ("jax._src.util", "register_cache"),
 )
 """(module, attribute) pairs that must exist."""
 
@@ -143,11 +147,24 @@ def enable_cache(platform: str) -> None:
 
     compilation_cache.is_cache_used = is_cache_used
     put = compilation_cache.put_executable_and_time
+    get = compilation_cache.get_executable_and_time
+
+    @functools.wraps(get)
+    def get_executable_and_time(
+        cache_key: str, compile_options: Any, backend: Any, *rest: Any, **more: Any
+    ) -> tuple[Any, int | None]:
+        if backend.platform == platform:
+            backend = _Unsealing(backend, cache_key)
+        return get(cache_key, compile_options, backend, *rest, **more)
 
     @functools.wraps(put)
-    def put_executable_and_time(*args: Any, **kwargs: Any) -> None:
+    def put_executable_and_time(
+        cache_key: str, module_name: str, executable: Any, backend: Any, *rest: Any
+    ) -> None:
+        if backend.platform == platform:
+            executable = _Sealing(executable, cache_key)
         try:
-            put(*args, **kwargs)
+            put(cache_key, module_name, executable, backend, *rest)
         except jax.errors.JaxRuntimeError as error:
             # A program with host callbacks is bound to its process: not an accident
             # that deserves the warning which JAX would print.
@@ -155,6 +172,80 @@ def enable_cache(platform: str) -> None:
                 raise
 
     compilation_cache.put_executable_and_time = put_executable_and_time
+    compilation_cache.get_executable_and_time = get_executable_and_time
+
+
+class _Sealing:
+    """An executable whose stored form is bound to its key in JAX's cache."""
+
+    def __init__(self, executable: Any, key: str) -> None:
+        self._executable, self._key = executable, key
+
+    def serialize(self) -> bytes:
+        """Return what `_Unsealing` reads.
+
+        jaxlib puts a head of its own before the bytes that the plugin makes: the seal
+        covers both.
+        """
+        stored: bytes = self._executable.serialize()
+        return container.seal(_CACHED, _digest(self._key) + stored)
+
+
+class _Unsealing:
+    """A client that loads what is stored under one key of JAX's cache, nothing else."""
+
+    def __init__(self, backend: Any, key: str) -> None:
+        self._backend, self._key = backend, key
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def deserialize_executable(self, data: bytes, *args: Any) -> Any:
+        """Load an executable.
+
+        Raises:
+            InvalidProgram: the bytes are damaged, or were stored under another key.
+        """
+        body = container.unseal(_CACHED, data)
+        digest = _digest(self._key)
+        if not body.startswith(digest):
+            raise InvalidProgram(
+                f"the entry {self._key} of JAX's compilation cache was stored under "
+                "another key: it is another program's; remove the file"
+            )
+        return self._backend.deserialize_executable(body[len(digest) :], *args)
+
+
+_CACHED = b"VKCACH"
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+class _Clearing:
+    """Looks to JAX like one of its caches."""
+
+    def __init__(self, clear: Callable[[], None]) -> None:
+        self.cache_clear = clear
+
+    def cache_info(self) -> None:
+        """Say nothing: JAX prints it only."""
+
+    def cache_keys(self) -> list[Any]:
+        """Say nothing."""
+        return []
+
+
+_clearings: list[_Clearing] = []
+
+
+def on_clear_caches(clear: Callable[[], None]) -> None:
+    """Call a function whenever `jax.clear_caches` is called."""
+    from jax._src import util
+
+    _clearings.append(_Clearing(clear))  # JAX itself has only a weak reference
+    util.register_cache(_clearings[-1], "vkore_jax")
 
 
 def enable_callbacks(platform: str) -> None:

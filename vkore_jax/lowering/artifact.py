@@ -58,3 +58,16 @@ def read_module(artifact: bytes) -> Any:
         raise InvalidArgument(
             f"neither a StableHLO portable artifact nor an MLIR module: {reason}"
         ) from None
+
+
+def is_donated(attributes: Any) -> bool:
+    """Tell whether a parameter's attributes let the program take over its buffer.
+
+    `tf.aliasing_output = k` pairs it with result k; `jax.buffer_donor = true` gives it
+    away without a partner.  Both mean the same to a chip that does not alias: the
+    buffer is free after the call.
+    """
+    if "tf.aliasing_output" in attributes:
+        return True
+    donor = "jax.buffer_donor"
+    return donor in attributes and bool(mlir.BoolAttr(attributes[donor]).value)

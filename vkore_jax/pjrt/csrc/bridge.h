@@ -86,6 +86,7 @@ typedef struct vk_results {
     PyObject *handlers; /* argument of outcome.consume_with_handlers */
     size_t count, live; /* live: members that still hold their bytes here */
     int pins;           /* threads and lists that look at this */
+    pthread_t maker;    /* of the arrays, when outcome is NULL */
     bool queued;
     struct vk_results *next; /* in the list of those that lost some members */
     PJRT_Buffer *members[];
@@ -153,6 +154,7 @@ typedef struct {
     vk_signature params, results;
     bool *donated, *consumed; /* per parameter: for JAX; for the inner executable */
     bool *small_params, *small_results;
+    bool calls_host; /* runs functions of the user, whose errors are told at once */
     vk_small *loads, *stores; /* the small ones, in order */
     size_t num_loads, num_stores, load_bytes;
     vk_table *tables; /* idle ones; guarded by the GIL */
@@ -255,7 +257,7 @@ PyObject *vk_call_hook(const char *name, const char *format, ...);
 extern PJRT_Shardings_Extension vk_extensions;
 
 /* api.c */
-extern PJRT_Api vk_api;
+extern PJRT_Api *const vk_api;
 
 #define VK_NEW(TYPE) ((TYPE *)calloc(1, sizeof(TYPE)))
 #define VK_OOM()                                                                     \

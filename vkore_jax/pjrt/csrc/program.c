@@ -124,6 +124,15 @@ static int read_size(PyObject *object, const char *name, size_t *out)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+static int read_flag(PyObject *object, const char *name, bool *out)
+{
+    PyObject *value = PyObject_GetAttrString(object, name);
+    int found = value ? PyObject_IsTrue(value) : -1;
+    Py_XDECREF(value);
+    *out = found > 0;
+    return found < 0 ? -1 : 0;
+}
+
 /* One row: (type, memory kind index, dims, layout text, serialized OpSharding). */
 static int read_spec(PyObject *row, vk_spec *spec)
 {
@@ -300,6 +309,7 @@ static vk_program *read_program(PyObject *loaded, PJRT_Client *client)
         read_text(loaded, "assignment", &program->assignment,
                   &program->assignment_size) == 0 &&
         read_size(loaded, "device_id", &device) == 0 &&
+        read_flag(loaded, "calls_host", &program->calls_host) == 0 &&
         read_size(loaded, "temp_bytes", &program->temp_bytes) == 0 &&
         read_size(loaded, "code_bytes", &program->code_bytes) == 0 &&
         read_signature(loaded, "params", &program->params) == 0 &&

@@ -142,11 +142,17 @@ static PyObject *abi(PyObject *module, PyObject *unused)
                                sizeof(vk_slot *)));
 }
 
+PyDoc_STRVAR(export_buffers_doc,
+             "export_buffers(type, reader, /)\n--\n\n"
+             "Let arrays of a type export what reader(array) exports; where that is None,\n"
+             "what they exported before.");
+
 static PyMethodDef methods[] = {
     {"install", install, METH_VARARGS, install_doc},
     {"shut_down", shut_down, METH_NOARGS, shut_down_doc},
     {"drain", drain, METH_NOARGS, drain_doc},
     {"abi", abi, METH_NOARGS, abi_doc},
+    {"export_buffers", vk_export_buffers, METH_VARARGS, export_buffers_doc},
     {"functions", functions, METH_NOARGS, functions_doc},
     {NULL, NULL, 0, NULL},
 };

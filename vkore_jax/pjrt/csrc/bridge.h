@@ -247,6 +247,9 @@ void vk_table_give(vk_program *program, vk_table *table);
 PyObject *vk_table_address(const vk_table *table);
 PJRT_Error *vk_table_deliver(vk_table *table, PyObject *outcome, PJRT_Buffer **outputs);
 
+/* views.c */
+PyObject *vk_export_buffers(PyObject *module, PyObject *args);
+
 /* program.c */
 extern PyObject *vk_hooks;
 vk_program *vk_program_ref(vk_program *program);

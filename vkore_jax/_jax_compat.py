@@ -303,8 +303,8 @@ def enable_views(
             )
         if copy is False:
             raise BufferError(
-                f"an array on {platform} lies in the chip's memory: to share it takes a "
-                "copy, call without copy=False"
+                f"an array on {platform} lies in the chip's memory: to share it takes "
+                "a copy, call without copy=False"
             )
         values = np.array(self)
         with jax.enable_x64(True):

@@ -358,8 +358,8 @@ static PyObject *compile(PyObject *config, const PJRT_Program *source, const cha
 {
     return vk_call_hook("compile", "(Oy#s#y#)", config, source->code,
                         (Py_ssize_t)source->code_size, source->format,
-                        (Py_ssize_t)source->format_size, options,
-                        (Py_ssize_t)options_size);
+                        (Py_ssize_t)source->format_size, options ? options : "",
+                        (Py_ssize_t)(options ? options_size : 0));
 }
 
 PJRT_Error *vk_Client_Compile(PJRT_Client_Compile_Args *args)

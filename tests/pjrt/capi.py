@@ -63,9 +63,7 @@ class Table:
         """
         number = name if isinstance(name, int) else self._names.index(name)
         function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-        values = [
-            ctypes.cast(f, ctypes.c_void_p).value or 0 for f in map(_plain, fields)
-        ]
+        values = [_number(field) for field in fields]
         row = (ctypes.c_uint64 * (len(values) + 18))(8 * (len(values) + 2), 0, *values)
         error = function(self._slots[number])(ctypes.addressof(row))
         if error:
@@ -77,8 +75,10 @@ class Table:
         return list(row[2 : 2 + len(values)])
 
 
-def _plain(field: Any) -> Any:
-    return ctypes.c_void_p(field) if isinstance(field, int) else field
+def _number(field: Any) -> int:
+    if isinstance(field, int):
+        return field
+    return ctypes.cast(field, ctypes.c_void_p).value or 0
 
 
 class Device:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -33,8 +32,8 @@ def device(table: Table) -> Device:
 
 
 @pytest.fixture(scope="module")
-def add(device: Device) -> Iterator[int]:
-    yield device.compile(ADD)
+def add(device: Device) -> int:
+    return device.compile(ADD)
 
 
 def test_what_is_not_implemented_says_so(table: Table) -> None:

@@ -14,8 +14,9 @@ COUNT = 2000
 VALUES = np.arange(COUNT, dtype=np.float32)
 
 ADD = f"""module @add {{ func.func public @main(
-    %a: tensor<{COUNT}xf32> {{jax.buffer_donor = true}},
-    %b: tensor<{COUNT}xf32>, %c: tensor<{COUNT}xf32>) -> tensor<{COUNT}xf32> {{
+    %a: tensor<{COUNT}xf32>,
+    %b: tensor<{COUNT}xf32> {{jax.buffer_donor = true}},
+    %c: tensor<{COUNT}xf32>) -> tensor<{COUNT}xf32> {{
   %0 = stablehlo.add %a, %b : tensor<{COUNT}xf32>
   %1 = stablehlo.add %0, %c : tensor<{COUNT}xf32>
   return %1 : tensor<{COUNT}xf32> }} }}"""
@@ -54,7 +55,7 @@ def test_news_of_other_processes_are_taken(table: Table, device: Device) -> None
 
 @pytest.mark.parametrize(
     ("keep", "deleted"),
-    [((), True), ((0,), False), ((1,), True), ((2, 0), False)],
+    [((), True), ((1,), False), ((0,), True), ((2, 1), False)],
     ids=str,
 )
 def test_what_must_not_be_donated(
@@ -65,40 +66,40 @@ def test_what_must_not_be_donated(
         (out,) = device.execute(add, buffers, 1, keep)
         assert device.error(out) == ""
         np.testing.assert_array_equal(device.get(out, COUNT), 3 * VALUES + 3)
-    assert [device.is_deleted(b) for b in buffers] == [deleted, False, False]
+    assert [device.is_deleted(b) for b in buffers] == [False, deleted, False]
     if not deleted:
-        np.testing.assert_array_equal(device.get(buffers[0], COUNT), VALUES)
+        np.testing.assert_array_equal(device.get(buffers[1], COUNT), VALUES + 1)
 
 
 def test_a_view_keeps_donated_bytes(table: Table, device: Device, add: int) -> None:
     """The engine overwrites what it consumes: not what somebody looks at."""
     buffers = [device.put(VALUES + i) for i in range(3)]
-    table("Buffer_IncreaseExternalReferenceCount", buffers[0])
+    table("Buffer_IncreaseExternalReferenceCount", buffers[1])
     name = "Buffer_OpaqueDeviceMemoryDataPointer"
-    address = table(name, buffers[0], 0)[1]
+    address = table(name, buffers[1], 0)[1]
     view = np.ctypeslib.as_array((ctypes.c_float * COUNT).from_address(address))
     (out,) = device.execute(add, buffers, 1)
-    assert device.is_deleted(buffers[0])
+    assert device.is_deleted(buffers[1])
     np.testing.assert_array_equal(device.get(out, COUNT), 3 * VALUES + 3)
-    np.testing.assert_array_equal(view, VALUES)
+    np.testing.assert_array_equal(view, VALUES + 1)
     del view
-    table("Buffer_DecreaseExternalReferenceCount", buffers[0])
+    table("Buffer_DecreaseExternalReferenceCount", buffers[1])
 
 
-@pytest.mark.parametrize(("twin", "other"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize(("twin", "other"), [(0, 2), (2, 0)])
 def test_a_donated_buffer_is_one_argument(
     twin: int, other: int, device: Device, add: int
 ) -> None:
     buffers = [device.put(VALUES + i) for i in range(3)]
-    buffers[twin] = buffers[0]
+    buffers[twin] = buffers[1]
     (out,) = device.execute(add, buffers, 1)
-    assert f"argument 0 is donated, but the same buffer is also argument {twin}" in (
+    assert f"argument 1 is donated, but the same buffer is also argument {twin}" in (
         device.error(out)
     )
-    assert not device.is_deleted(buffers[0])
+    assert not device.is_deleted(buffers[1])
     buffers[twin] = buffers[other]  # what is not donated may be several
     (out,) = device.execute(add, buffers, 1)
-    wanted = VALUES + 2 * (VALUES + other)
+    wanted = VALUES + 1 + 2 * (VALUES + other)
     np.testing.assert_array_equal(device.get(out, COUNT), wanted)
 
 
@@ -108,10 +109,10 @@ def test_arguments_have_the_programs_types(
 ) -> None:
     """JAX sees to it; an executable that was stored for something else does not."""
     wrong = np.zeros(shape, np.float32)
-    buffers = [device.put(VALUES), device.put(wrong), device.put(VALUES)]
+    buffers = [device.put(VALUES), device.put(VALUES), device.put(wrong)]
     (out,) = device.execute(add, buffers, 1)
     text = ",".join(map(str, shape))
-    assert f"argument 1 of add is f32[{text}], the program takes f32[2000]" in (
+    assert f"argument 2 of add is f32[{text}], the program takes f32[2000]" in (
         device.error(out)
     )
-    assert not device.is_deleted(buffers[0])
+    assert not device.is_deleted(buffers[1])

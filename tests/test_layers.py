@@ -21,6 +21,7 @@ MAX_LINES = 700
 HEIGHT = {
     "errors": 0,
     "dtypes": 0,
+    "contexts": 0,
     "isa": 1,
     "chips": 2,
     "program": 2,

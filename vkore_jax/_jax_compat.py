@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,14 @@ from vkore_jax.callbacks import (
     HostBuffer,
     HostContext,
 )
-from vkore_jax.errors import UnsupportedOp, VersionMismatch
+from vkore_jax.errors import (
+    InvalidProgram,
+    UnsupportedOp,
+    VersionMismatch,
+    VkoreError,
+    status_code,
+)
+from vkore_jax.pjrt import container
 
 TESTED_MIN = (0, 10, 2)
 """Oldest JAX that the tests run with."""
@@ -54,15 +62,22 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("jax._src.lax.linalg", "tridiagonal_solve_p"),
     ("jax._src.callback", "emit_python_callback"),
     ("jax._src.compilation_cache", "is_cache_used"),
+    ("jax._src.compilation_cache", "get_executable_and_time"),
     ("jax._src.compilation_cache", "put_executable_and_time"),
     ("jax._src.debugging", "debug_callback_p"),
     ("jax._src.debugging", "debug_callback_lowering"),
+    ("jax._src.array", "ArrayImpl"),
+    ("jax._src.dlpack", "DLDeviceType"),
     ("jax._src.checkify", "check_p"),
     ("jax._src.checkify", "check_lowering_rule"),
     ("jax._src.dtypes", "canonicalize_value"),
+    ("jaxlib._jax.Client", "deserialize_executable"),
+    ("jaxlib._jax.Client", "serialize_executable"),
+    ("jaxlib._jax.LoadedExecutable", "serialize"),
     ("jax._src.source_info_util", "current_name_stack"),
     ("jax._src.source_info_util", "user_context"),
     ("jax._src.source_info_util", "user_frames"),
+    ("jax._src.util", "register_cache"),
 )
 """(module, attribute) pairs that must exist."""
 
@@ -143,11 +158,24 @@ def enable_cache(platform: str) -> None:
 
     compilation_cache.is_cache_used = is_cache_used
     put = compilation_cache.put_executable_and_time
+    get = compilation_cache.get_executable_and_time
+
+    @functools.wraps(get)
+    def get_executable_and_time(
+        cache_key: str, compile_options: Any, backend: Any, *rest: Any, **more: Any
+    ) -> tuple[Any, int | None]:
+        if backend.platform == platform:
+            backend = _Binding(backend, cache_key)
+        return get(cache_key, compile_options, backend, *rest, **more)
 
     @functools.wraps(put)
-    def put_executable_and_time(*args: Any, **kwargs: Any) -> None:
+    def put_executable_and_time(
+        cache_key: str, module_name: str, executable: Any, backend: Any, *rest: Any
+    ) -> None:
+        if backend.platform == platform:
+            executable = _Bound(executable, cache_key)
         try:
-            put(*args, **kwargs)
+            put(cache_key, module_name, executable, backend, *rest)
         except jax.errors.JaxRuntimeError as error:
             # A program with host callbacks is bound to its process: not an accident
             # that deserves the warning which JAX would print.
@@ -155,6 +183,175 @@ def enable_cache(platform: str) -> None:
                 raise
 
     compilation_cache.put_executable_and_time = put_executable_and_time
+    compilation_cache.get_executable_and_time = get_executable_and_time
+
+
+class _Bound:
+    """An executable whose stored form is bound to its key in JAX's cache."""
+
+    def __init__(self, executable: Any, key: str) -> None:
+        self._executable, self._key = executable, key
+
+    def serialize(self) -> bytes:
+        """Return what `_Binding` reads."""
+        return container.seal(
+            _CACHED, _digest(self._key) + self._executable.serialize()
+        )
+
+
+class _Binding:
+    """A client that loads what is stored under one key of JAX's cache, nothing else."""
+
+    def __init__(self, backend: Any, key: str) -> None:
+        self._backend, self._key = backend, key
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def deserialize_executable(self, data: bytes, *args: Any) -> Any:
+        """Load an executable.
+
+        Raises:
+            InvalidProgram: the bytes are damaged, or were stored under another key.
+        """
+        body = container.unseal(_CACHED, data)
+        digest = _digest(self._key)
+        if not body.startswith(digest):
+            raise InvalidProgram(
+                f"the entry {self._key} of JAX's compilation cache was stored under "
+                "another key: it is another program's; remove the file"
+            )
+        return self._backend.deserialize_executable(body[len(digest) :], *args)
+
+
+def enable_storage(platform: str) -> None:
+    """Seal the executables of a platform when they are stored.
+
+    jaxlib puts a head of its own (types, shapes, memory kinds of the results) before
+    the bytes that the plugin makes, and believes it when it loads: a wrong shape in it
+    shows foreign memory, a wrong memory kind ends the process.  So all of it gets a
+    checksum.
+    """
+    from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
+
+    serialize = _jax.LoadedExecutable.serialize
+    by_client = _jax.Client.serialize_executable
+    load = _jax.Client.deserialize_executable
+
+    @functools.wraps(serialize)
+    def sealed(self: Any) -> bytes:
+        stored: bytes = serialize(self)
+        ours = self.client.platform == platform
+        return container.seal(_STORED, stored) if ours else stored
+
+    @functools.wraps(by_client)
+    def sealed_by_client(self: Any, executable: Any) -> bytes:
+        stored: bytes = by_client(self, executable)
+        return container.seal(_STORED, stored) if self.platform == platform else stored
+
+    @functools.wraps(load)
+    def unsealed(self: Any, serialized: bytes, *args: Any, **kwargs: Any) -> Any:
+        if self.platform == platform:
+            try:
+                serialized = container.unseal(_STORED, serialized)
+            except VkoreError as error:
+                code = status_code(error).name
+                raise jax.errors.JaxRuntimeError(f"{code}: {error}") from error
+        return load(self, serialized, *args, **kwargs)
+
+    _jax.LoadedExecutable.serialize = sealed
+    _jax.Client.serialize_executable = sealed_by_client
+    _jax.Client.deserialize_executable = unsealed
+
+
+_STORED = b"VKSTOR"
+_CACHED = b"VKCACH"
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def enable_views(
+    platform: str, export_buffers: Callable[[type, Callable[[Any], Any]], None]
+) -> None:
+    """Let other libraries read arrays of a platform: DLPack, the buffer protocol.
+
+    Both hand out host memory, so what they get is a copy, as from `np.asarray`.  A
+    consumer of DLPack may write into it.
+    """
+    from jax._src import array
+    from jax._src.dlpack import DLDeviceType
+
+    host = (DLDeviceType.kDLCPU, 0)
+    export = array.ArrayImpl.__dlpack__
+    place = array.ArrayImpl.__dlpack_device__
+
+    def ours(x: Any) -> bool:
+        devices = x.sharding.device_set
+        return len(devices) == 1 and next(iter(devices)).platform == platform
+
+    @functools.wraps(export)
+    def __dlpack__(self: Any, **wanted: Any) -> Any:
+        if not ours(self):
+            return export(self, **wanted)
+        device, copy = wanted.get("dl_device"), wanted.get("copy")
+        if device is not None and tuple(map(int, device)) != tuple(map(int, host)):
+            raise BufferError(
+                f"an array on {platform} can be read into host memory {host} only, "
+                f"device {tuple(device)} is asked for"
+            )
+        if copy is False:
+            raise BufferError(
+                f"an array on {platform} lies in the chip's memory: to share it takes "
+                "a copy, call without copy=False"
+            )
+        values = np.array(self)
+        with jax.enable_x64(True):
+            shared = jax.device_put(values, jax.local_devices(backend="cpu")[0])
+        return export(shared, max_version=wanted.get("max_version"))
+
+    @functools.wraps(place)
+    def __dlpack_device__(self: Any) -> tuple[Any, int]:
+        return host if ours(self) else place(self)
+
+    def read(x: Any) -> np.ndarray | None:
+        if not ours(x):
+            return None
+        if x.dtype.isbuiltin != 1:
+            raise BufferError(
+                f"the buffer protocol has no code for {x.dtype}: use np.asarray(x)"
+            )
+        return np.asarray(x.__array__())
+
+    array.ArrayImpl.__dlpack__ = __dlpack__
+    array.ArrayImpl.__dlpack_device__ = __dlpack_device__
+    export_buffers(array.ArrayImpl, read)
+
+
+class _Clearing:
+    """Looks to JAX like one of its caches."""
+
+    def __init__(self, clear: Callable[[], None]) -> None:
+        self.cache_clear = clear
+
+    def cache_info(self) -> None:
+        """Say nothing: JAX prints it only."""
+
+    def cache_keys(self) -> list[Any]:
+        """Say nothing."""
+        return []
+
+
+_clearings: list[_Clearing] = []
+
+
+def on_clear_caches(clear: Callable[[], None]) -> None:
+    """Call a function whenever `jax.clear_caches` is called."""
+    from jax._src import util
+
+    _clearings.append(_Clearing(clear))  # JAX itself has only a weak reference
+    util.register_cache(_clearings[-1], "vkore_jax")
 
 
 def enable_callbacks(platform: str) -> None:
@@ -435,8 +632,12 @@ def in_jax(jaxpr: Any) -> bool:
     return f"{os.sep}jax{os.sep}_src{os.sep}" in info
 
 
-def _has(module: str, name: str) -> bool:
+def _has(place: str, name: str) -> bool:
+    """Whether a module, or a class "module.Class", has an attribute."""
+    module, _, last = place.rpartition(".")
     try:
-        return hasattr(importlib.import_module(module), name)
+        if last[0].isupper():
+            return hasattr(getattr(importlib.import_module(module), last, None), name)
+        return hasattr(importlib.import_module(place), name)
     except ImportError:
         return False

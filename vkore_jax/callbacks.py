@@ -9,16 +9,56 @@ taken from a compilation cache that another process wrote.
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from vkore_jax.errors import InvalidProgram, UnsupportedOp
+from vkore_jax.errors import HostCallbackError, InvalidProgram, UnsupportedOp
 
 Callback = Callable[..., Sequence[Any]]
 """Takes one NumPy array per operand and returns one per result."""
+
+
+def callback_error(error: BaseException) -> HostCallbackError:
+    """Return what a program fails with when a callback has raised `error`.
+
+    To be called where it is caught.  The message is the one of JAX's CPU backend: from
+    the script down to the line that raised, without source lines; the last line is the
+    error's.
+    """
+    places = [(f.f_code, f.f_lineno) for f in _outer_frames(sys._getframe(1))]
+    trace = error.__traceback__
+    if trace is not None:
+        trace = trace.tb_next or trace  # its first frame is the one that caught it
+    places += [(f.f_code, line) for f, line in traceback.walk_tb(trace)]
+    lines = [
+        f'  File "{code.co_filename}", line {line}, in {code.co_name}'
+        for code, line in places
+    ]
+    text = "\n".join(["Traceback (most recent call last):", *lines, said(error)])
+    return HostCallbackError(f"{PREFIX}{text}")
+
+
+def said(error: BaseException) -> str:
+    """Return the last line of a callback's message."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _outer_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    frames: list[FrameType] = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return reversed(frames)
+
+
+PREFIX = "CpuCallback error calling callback: "
+"""Begins the message of every failed callback, as on JAX's CPU backend."""
 
 
 class Entry:

@@ -60,7 +60,11 @@ class VersionMismatch(VkoreError):
 
 
 class HostCallbackError(VkoreError):
-    """The user's own Python callback raised."""
+    """The user's own Python callback raised, or returned what it must not.
+
+    Code and message are those of JAX's CPU backend (`callbacks.callback_error`), which
+    libraries look into.
+    """
 
 
 class InternalError(VkoreError):
@@ -75,7 +79,7 @@ STATUS_CODES: Mapping[type[BaseException], StatusCode] = {
     HazardError: StatusCode.INVALID_ARGUMENT,
     InvalidArgument: StatusCode.INVALID_ARGUMENT,
     VersionMismatch: StatusCode.FAILED_PRECONDITION,
-    HostCallbackError: StatusCode.UNKNOWN,
+    HostCallbackError: StatusCode.INTERNAL,
     InternalError: StatusCode.INTERNAL,
     KeyboardInterrupt: StatusCode.CANCELLED,
     MemoryError: StatusCode.RESOURCE_EXHAUSTED,

@@ -27,12 +27,15 @@ def initialize() -> None:
         return
     _jax_compat.check()
     # The heavy imports wait until it is known that this JAX can be served.
-    from vkore_jax.pjrt import _bridge, client
+    from vkore_jax.pjrt import _bridge, client, inner
 
     _jax_compat.register(PLATFORM, client.install(), PRIORITY)
     _jax_compat.enable_callbacks(PLATFORM)
+    _jax_compat.enable_views(PLATFORM, _bridge.export_buffers)
     _jax_compat.enable_linalg(PLATFORM)
+    _jax_compat.enable_storage(PLATFORM)
     _jax_compat.enable_cache(PLATFORM)
+    _jax_compat.on_clear_caches(inner.clear_code)
     _add_cpu()
     atexit.register(_bridge.shut_down)
     _registered = True

@@ -82,7 +82,7 @@ def test_container_round_trip_and_damage() -> None:
         executable.unpack(b"something else entirely, long enough to be read")
     with pytest.raises(InvalidProgram, match="checksum"):
         executable.unpack(data[:-1] + b"?")
-    with pytest.raises(VersionMismatch, match=r"version 9.*reads version 1"):
+    with pytest.raises(VersionMismatch, match=r"version 9.*reads version 2"):
         executable.unpack(data[:6] + b"\x09" + data[7:])
 
 

@@ -66,7 +66,7 @@ def test_second_process_compiles_nothing(variable: str, tmp_path: Path) -> None:
         lambda data: data[:-1],
         lambda data: b"",
         lambda data: data[:41] + bytes([data[41] ^ 1]) + data[42:],
-        lambda data: data.replace(b"VKCODE\x01", b"VKCODE\x00"),
+        lambda data: data.replace(b"VKCODE\x02", b"VKCODE\x01"),
     ],
 )
 def test_damaged_code_is_replaced(
@@ -79,6 +79,21 @@ def test_damaged_code_is_replaced(
         (file,) = _files(tmp_path)
         if not compiled:
             file.write_bytes(damage(file.read_bytes()))
+
+
+def test_code_is_bound_to_its_key(tmp_path: Path) -> None:
+    """A whole file of another program is not this program's."""
+    CodeCache(tmp_path).get("text", (), _Code, _load)
+    (file,) = _files(tmp_path)
+    data = file.read_bytes()
+    file.unlink()
+    CodeCache(tmp_path).get("other text", (), _Code, _load)
+    (other,) = _files(tmp_path)
+    other.write_bytes(data)
+    for compiled in (1, 0):
+        cache = CodeCache(tmp_path)
+        cache.get("other text", (), _Code, _load)
+        assert cache.counts.compiled == compiled
 
 
 def test_code_that_xla_refuses_is_compiled_again(tmp_path: Path) -> None:
@@ -123,6 +138,55 @@ def test_code_that_others_may_write_is_not_run(mode: int, tmp_path: Path) -> Non
         assert cache.counts.compiled == compiled
     (file,) = _files(tmp_path)
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_folder_that_others_may_write_is_not_used(
+    mode: int, inner: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who may write there may put a file of this user's under another name."""
+    code_cache._complain.cache_clear()
+    CodeCache(tmp_path).get("text", (), _Code, _load)
+    (file,) = _files(tmp_path)
+    folder = file.parent if inner else tmp_path
+    for change, compiled in ((mode, 1), (0o700, 0)):
+        folder.chmod(change)
+        cache = CodeCache(tmp_path)
+        cache.get("text", (), _Code, _load)
+        assert cache.counts.compiled == compiled
+    (message,) = caplog.messages
+    assert "another user owns or may write" in message
+
+
+def _link(path: Path) -> None:
+    target = path.with_name("elsewhere")
+    path.rename(target)
+    path.symlink_to(target)
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir(0o700)
+
+
+@pytest.mark.parametrize("replace", [_link, _pipe, _folder])
+def test_what_is_no_file_is_not_opened(
+    replace: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """In particular a pipe, which would wait for a writer."""
+    CodeCache(tmp_path).get("text", (), _Code, _load)
+    (file,) = _files(tmp_path)
+    replace(file)
+    cache = CodeCache(tmp_path)
+    cache.get("text", (), _Code, _load)
+    assert cache.counts.compiled == 1
+    sweep(tmp_path, limit=0)
 
 
 def test_code_of_another_user_is_not_run(

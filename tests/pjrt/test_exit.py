@@ -48,6 +48,17 @@ for _ in range(100):
     except ZeroDivisionError: pass
 assert float(f(x)) == float(y)""",
     ),
+    "callback_error": (  # caught: nothing is left to be told at the end
+        0,
+        """
+import logging; logging.disable()
+from jax.experimental import io_callback
+def boom(v): raise ValueError('boom')
+for ordered in (True, False):
+    try: jax.jit(lambda v: (io_callback(boom, None, v, ordered=ordered), v)[1])(y)
+    except jax.errors.JaxRuntimeError as e: assert 'boom' in str(e)
+    else: sys.exit(3)""",
+    ),
     "threads": (
         0,
         """
@@ -69,6 +80,28 @@ ts = [threading.Thread(target=work, args=(k,)) for k in (1., 2., 3.)]
 def test_exit(name: str) -> None:
     code, body = CASES[name]
     run_python(START + body, code=code)
+
+
+def test_constants_of_programs_are_freed() -> None:
+    """Compiled and dropped: 4 MB of constants each, in two languages on the way."""
+    run_python(
+        """
+        import ctypes
+        def rss():
+            jax.clear_caches(); gc.collect(); ctypes.CDLL(None).malloc_trim(0)
+            return int(open('/proc/self/statm').read().split()[1]) * 4096 / 1e6
+        def loop(first, count):
+            for seed in range(first, first + count):
+                c = np.random.default_rng(seed).standard_normal((1024, 1024), 'f4')
+                jax.jit(lambda v: (v + c).sum()).lower(v).compile()
+        v = jnp.ones((1024, 1024))
+        loop(0, 3); before = rss(); loop(3, 8)
+        assert rss() - before < 12, rss() - before
+        from vkore_jax.pjrt.inner import inner_client
+        float(f(x)); assert not inner_client(1).code._memory == {}
+        jax.clear_caches(); assert not inner_client(1).code._memory
+        """
+    )
 
 
 def test_memory_stays_flat() -> None:

@@ -210,22 +210,60 @@ def test_a_finalizer_reads_a_sibling(
         assert gc.isenabled()
 
 
+LATE = """
+import dataclasses
+from vkore_jax.pjrt import executable
+describe = executable.describe
+def replaced(program, *rest):
+    loaded = describe(program, *rest)
+    if program.name != 'jit_broken': return loaded
+    launch = loaded.launch
+    return dataclasses.replace(loaded, launch=lambda a: Outcome(lambda: launch(a)))
+executable.describe = replaced
+def broken(a): return a + 1, a * 2
+"""
+"""What happens while the arrays of an execution are made: see `Outcome`."""
+
+
+def test_the_collectors_switch_is_the_users() -> None:
+    """Also when it is thrown while arrays are being made."""
+    run_python(
+        LATE
+        + """
+        states = []
+        class Outcome:
+            def __init__(self, real): self.real = real
+            def consume_with_handlers(self, handlers):
+                states.append(gc.isenabled())
+                switch()
+                return self.real().consume_with_handlers(handlers)
+        f, x = jax.jit(broken), jnp.arange(2000.)
+        for switch, wanted in ((gc.disable, False), (gc.enable, True)):
+            y, _ = f(x)
+            assert float(y[1]) == 2
+            assert gc.isenabled() == wanted, wanted
+        assert states == [True, False], states
+        gc.enable(); gc.collect(); z = [[]]; z[0].append(z); del z
+        assert gc.collect() > 0
+        # A finalizer reads what is just being made: an error, no hang.
+        def switch():
+            try: print(float(second[0]))
+            except Exception as e: print('told', e)
+        first, second = f(x)
+        assert float(first[1]) == 2 and float(second[1]) == 2
+        """.replace("\n        ", "\n"),
+    )
+
+
 @pytest.mark.parametrize("size", [4, 2000])
 def test_what_goes_wrong_late_is_told_everywhere(size: int) -> None:
     """A failure while arrays are made belongs to all results and what uses them."""
     run_python(
-        """
-        import dataclasses
-        from vkore_jax.pjrt import executable
+        LATE
+        + """
         class Outcome:
+            def __init__(self, real): pass
             def consume_with_handlers(self, handlers): raise MemoryError('no arrays')
-        describe = executable.describe
-        def broken(program, *rest):
-            loaded = describe(program, *rest)
-            if program.name != 'jit_broken': return loaded
-            return dataclasses.replace(loaded, launch=lambda arguments: Outcome())
-        executable.describe = broken
-        def broken(a): return a + 1, a * 2
         add = jax.jit(lambda a, b: a + b, donate_argnums=0)
         def told(work):
             try: work(); sys.exit(3)
@@ -237,5 +275,5 @@ def test_what_goes_wrong_late_is_told_everywhere(size: int) -> None:
         told(lambda: np.asarray(z))
         told(lambda: add(x, z).block_until_ready())
         assert float(x.sum()) == SIZE
-        """.replace("SIZE", str(size))
+        """.replace("SIZE", str(size)).replace("\n        ", "\n"),
     )

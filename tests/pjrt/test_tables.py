@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.pjrt.process import run_python
 from vkore_jax import dtypes
 from vkore_jax.program import TensorSpec
 from vkore_jax.sim.fast.small import MAX_BYTES, is_small
@@ -144,3 +145,30 @@ def test_many_programs_come_and_go() -> None:
     for i in range(20):
         f = jax.jit(lambda x, i=i: (x + i, x * i))
         np.testing.assert_array_equal(f(put(f32(1, 2)))[0], [1 + i, 2 + i])
+
+
+WRONG = """
+from vkore_jax.pjrt.inner import inner_client
+x = jnp.arange(6.)
+cache = inner_client(1).code
+real, codes = cache.get, []
+def get(*args):
+    codes.append(real(*args))
+    return codes[0]
+cache.get = get
+def told(f, *args):
+    try: jax.block_until_ready(jax.jit(f)(*args)); sys.exit(3)
+    except jax.errors.JaxRuntimeError as e:
+        assert 'does not belong to this program' in str(e), e
+assert jax.jit(lambda a: a + 1)(x).tolist() == [1, 2, 3, 4, 5, 6]
+told(lambda a: (a + 1, a * 2), x)                # more results
+told(lambda a, b: a + b, x, x)                   # more parameters
+told(lambda a: a[:3] + 1, x)                     # a smaller result
+told(lambda a: a.sum() + 1, x[:2])               # a smaller parameter
+assert jax.jit(lambda a: a * 3 + 1)(x).tolist() == [1, 2, 3, 4, 5, 6]  # fits, alas
+"""
+
+
+def test_code_of_another_program_copies_nothing() -> None:
+    """The caches bind code to its program; the bridge does not rely on it."""
+    run_python(WRONG)

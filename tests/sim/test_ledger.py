@@ -18,6 +18,7 @@ from tests.sim.cases_flow import CASES as FLOW
 from tests.sim.conftest import Engine
 from vkore_jax import lowering
 from vkore_jax.chips import TINY
+from vkore_jax.cost import account
 from vkore_jax.dtypes import F32
 from vkore_jax.isa import Copy, Host, View
 from vkore_jax.program import Program, decode
@@ -100,6 +101,25 @@ def test_reset_forgets_but_goes_on_counting() -> None:
     assert ledger().to_dict()["commands"] == {}
     execute(1)
     assert ledger().executions == 1
+
+
+def test_reset_forgets_the_counts_of_dynamic_bodies() -> None:
+    """Those that were added up, and those that nobody has read yet."""
+    book = Ledger()
+    programs = (case.build(TINY) for case in FLOW)
+    page = book.open(next(p for p in programs if account(p.block).dynamic), 0)
+    bodies = len(page.account.dynamic)
+    page.executions += 1
+    page.note_counts([np.int64(3)] * bodies)
+    assert page.counts() == [3] * bodies
+    page.note_counts([np.int64(4)] * bodies)
+    book.reset()
+    assert page.counts() == [0] * bodies
+    assert page.executions == 0
+    assert page.total().mnemonics.total() == 0
+    page.executions += 1
+    page.note_counts([np.int64(2)] * bodies)
+    assert page.counts() == [2] * bodies
 
 
 def test_table_names_units_and_facts() -> None:

@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import sdy, stablehlo
 
+from vkore_jax.contexts import Contexts
 from vkore_jax.errors import InvalidArgument
 
 _BYTECODE = b"ML\xefR"
 _PRODUCER = b"StableHLO_v"
 """Producer name in the header of a portable artifact's bytecode."""
 _HEADER_BYTES = 64
-
-_SHARED_BYTES = 1 << 20
-"""Bytes of modules that one context reads before it is replaced."""
-
-
-class _Contexts:
-    """Contexts for artifacts.
-
-    Making and freeing one takes 2 ms, a third of what compiling an eager operation
-    takes beside XLA, so small modules share; but a context never frees the constants
-    that it has seen, so only so many share, and a large module has its own.
-    """
-
-    def __init__(self) -> None:
-        self._shared: Any = None
-        self._left = 0
-        self._lock = threading.Lock()
-
-    def get(self, size: int) -> Any:
-        """Return a context for a module that is `size` bytes long."""
-        if size > _SHARED_BYTES // 16:
-            return _new_context()
-        with self._lock:
-            self._left -= size
-            if self._left < 0:
-                self._shared, self._left = _new_context(), _SHARED_BYTES - size
-            return self._shared
-
-    def clear(self) -> None:
-        """Forget the shared context."""
-        with self._lock:
-            self._shared, self._left = None, 0
-
-
-_CONTEXTS = _Contexts()
 
 
 def _new_context() -> Any:
@@ -58,6 +23,9 @@ def _new_context() -> Any:
     sdy.register_dialect(context)
     context.allow_unregistered_dialects = True
     return context
+
+
+_CONTEXTS = Contexts(_new_context)
 
 
 def read_module(artifact: bytes) -> Any:
@@ -90,3 +58,16 @@ def read_module(artifact: bytes) -> Any:
         raise InvalidArgument(
             f"neither a StableHLO portable artifact nor an MLIR module: {reason}"
         ) from None
+
+
+def is_donated(attributes: Any) -> bool:
+    """Tell whether a parameter's attributes let the program take over its buffer.
+
+    `tf.aliasing_output = k` pairs it with result k; `jax.buffer_donor = true` gives it
+    away without a partner.  Both mean the same to a chip that does not alias: the
+    buffer is free after the call.
+    """
+    if "tf.aliasing_output" in attributes:
+        return True
+    donor = "jax.buffer_donor"
+    return donor in attributes and bool(mlir.BoolAttr(attributes[donor]).value)

@@ -37,7 +37,7 @@ from vkore_jax.lowering import (
     reduction,
     rng,
 )
-from vkore_jax.lowering.artifact import read_module
+from vkore_jax.lowering.artifact import is_donated, read_module
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.locations import UNKNOWN, Locations
@@ -182,7 +182,7 @@ class _Walk:
             donated=tuple(
                 i
                 for i, a in enumerate(_dictionaries(main, "arg_attrs", len(params)))
-                if "tf.aliasing_output" in a or "jax.buffer_donor" in a
+                if is_donated(a)
             ),
             result_memory_kinds=kinds,
             folded=tuple(b.shared.folded),

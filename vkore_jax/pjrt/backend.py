@@ -6,10 +6,9 @@ A module becomes a Program (`vkore_jax.lowering`), the Program's bytes go to an 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vkore_jax import cost, lowering
@@ -19,9 +18,12 @@ from vkore_jax.chips import Chip
 from vkore_jax.dump import dump
 from vkore_jax.errors import InvalidProgram, NotYetImplemented
 from vkore_jax.pjrt.artifact import (
+    Interface,
     Signature,
     TensorSpec,
-    read_signature,
+    decode_interface,
+    read_interface,
+    signature_of,
 )
 from vkore_jax.pjrt.container import seal, unseal
 from vkore_jax.pjrt.engines import host_callbacks, load_engine
@@ -79,6 +81,11 @@ class LoadedProgram(Protocol):
         ...
 
     @property
+    def calls_host(self) -> bool:
+        """Whether it runs functions of the user."""
+        ...
+
+    @property
     def launch(self) -> Launch | None:
         """The same in two steps, the second of which is `handlers`' (see `Launch`)."""
         ...
@@ -101,6 +108,7 @@ class _Loaded:
     """A Program on an engine, with the interface that JAX asked for."""
 
     signature: Signature
+    interface: Interface
     program: Program
     consumed: tuple[int, ...]
     execute: Execute
@@ -136,10 +144,14 @@ class _Loaded:
     def code_bytes(self) -> int:
         return len(self.program.encoded)
 
+    @property
+    def calls_host(self) -> bool:
+        return next(host_callbacks(self.program.block), None) is not None
+
     def serialize(self) -> bytes:
-        if next(host_callbacks(self.program.block), None) is not None:
+        if self.calls_host:
             raise NotYetImplemented(f"{self.name} {NOT_STORED}")
-        head = json.dumps(asdict(self.signature), default=bytes.hex).encode()
+        head = self.interface.encode()
         body = len(head).to_bytes(8, "little") + head + self.program.encoded
         return seal(_KIND, body)
 
@@ -184,10 +196,10 @@ def compile_artifact(
     """
     module = lowering.read_module(artifact)
     with module.context:
-        signature = read_signature(module)
+        interface = read_interface(module)
     wanted = lowering.Options(kernels=kernels_wanted())
     program = lowering.compile(module, chip, wanted)
-    return _load(signature, program, chip, options, inner)
+    return _load(interface, program, chip, options, inner)
 
 
 def load_program(
@@ -201,23 +213,24 @@ def load_program(
     """
     body = unseal(_KIND, data)
     end = 8 + int.from_bytes(body[:8], "little")
-    signature = _read_signature(body[8:end])
+    interface = decode_interface(body[8:end])
     program = programs.decode(body[end:])
     if program.chip != chip.name:
         raise InvalidProgram(
             f"{program.name} was compiled for chip {program.chip!r}, this device is a "
             f"{chip.name!r}: compile it again"
         )
-    return _load(signature, program, chip, options, inner)
+    return _load(interface, program, chip, options, inner)
 
 
 def _load(
-    signature: Signature,
+    interface: Interface,
     program: Program,
     chip: Chip,
     options: CompileOptions,
     inner: InnerClient,
 ) -> LoadedProgram:
+    signature = signature_of(program, interface)
     dump(program)
     verify(program, chip)
     engine = load_engine(
@@ -229,35 +242,13 @@ def _load(
     )
     return _Loaded(
         signature=signature,
+        interface=interface,
         program=program,
         consumed=engine.consumed,
         execute=engine.execute,
         launch=engine.launch,
         handlers=engine.handlers,
         small=engine.small,
-    )
-
-
-def _read_signature(text: bytes) -> Signature:
-    try:
-        raw = json.loads(text)
-        return Signature(
-            name=raw["name"],
-            params=tuple(_read_spec(x) for x in raw["params"]),
-            results=tuple(_read_spec(x) for x in raw["results"]),
-            donated=tuple(raw["donated"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidProgram(f"the stored interface is damaged: {error}") from None
-
-
-def _read_spec(raw: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(
-        raw["pjrt_type"],
-        tuple(raw["shape"]),
-        raw["memory_kind"],
-        raw["layout"],
-        bytes.fromhex(raw["sharding"]),
     )
 
 

@@ -23,7 +23,7 @@ from vkore_jax.errors import (
     status_code,
 )
 from vkore_jax.pjrt import _bridge, backend, executable, inner
-from vkore_jax.pjrt.options import decode_options
+from vkore_jax.pjrt.options import CompileOptions, decode_options
 
 # absl codes by name, as XLA prefixes its messages.
 _ABSL_NAMES = (
@@ -73,6 +73,7 @@ def configure(options: Mapping[str, Any]) -> ClientConfig:
     Raises:
         InvalidArgument: an unknown chip, a bad profile, or a number that is not a
             positive integer.
+        NotYetImplemented: the process is one of several that JAX has joined.
     """
 
     def number(name: str, default: int) -> int:
@@ -89,6 +90,16 @@ def configure(options: Mapping[str, Any]) -> ClientConfig:
             )
         return value
 
+    # What JAX adds after `jax.distributed.initialize`.
+    processes = options.get("num_nodes", 1)
+    if processes != 1:
+        raise NotYetImplemented(
+            f"jax.distributed.initialize named {processes} processes: the chips of "
+            "this backend belong to one process, there are no links between processes. "
+            "Initialize with num_processes=1, start the processes without "
+            "jax.distributed.initialize when they do not exchange arrays, or use "
+            "VKORE_NUM_DEVICES for several chips in one process"
+        )
     chip = get_chip(options.get("chip") or os.environ.get("VKORE_CHIP"))
     devices = number("num_devices", 1)
     dram = number("dram_bytes", chip.dram_bytes)
@@ -132,15 +143,8 @@ class Hooks:
         """Compile for a client, or (config None) ahead of time."""
         if format_ != "mlir":
             raise NotYetImplemented(f"programs in format {format_!r}; send 'mlir'")
-        decoded = decode_options(options)
-        if decoded.num_devices > 1:
-            raise NotYetImplemented(
-                f"a program for {decoded.num_devices} devices "
-                f"({decoded.num_replicas} replicas x {decoded.num_partitions} "
-                "partitions): partitioned programs are not supported yet; run on one "
-                "device, or place whole arrays on several devices"
-            )
         config = config or configure({})
+        decoded = _checked(decode_options(options), config)
         if decoded.overrides:
             self._client(config).check_overrides(decoded.overrides)
         program = backend.compile_artifact(
@@ -152,7 +156,7 @@ class Hooks:
         self, config: ClientConfig, data: bytes, overridden: bytes
     ) -> executable.Loaded:
         stored, code = executable.unpack(data)
-        decoded = decode_options(overridden or stored)
+        decoded = _checked(decode_options(overridden or stored), config)
         program = backend.load_program(
             code, chip=config.chip, options=decoded, inner=self._client(config)
         )
@@ -196,6 +200,28 @@ class Hooks:
         if self._inner is None or device_id >= len(self._inner.devices):
             self._inner = inner.inner_client(device_id + 1)
         return self._inner
+
+
+def _checked(options: CompileOptions, config: ClientConfig) -> CompileOptions:
+    """Return options that ask for what there is.
+
+    Raises:
+        NotYetImplemented: a program for several devices.
+        InvalidArgument: a device that does not exist.
+    """
+    if options.num_devices > 1:
+        raise NotYetImplemented(
+            f"a program for {options.num_devices} devices "
+            f"({options.num_replicas} replicas x {options.num_partitions} "
+            "partitions): partitioned programs are not supported yet; run on one "
+            "device, or place whole arrays on several devices"
+        )
+    if options.device_id >= config.num_devices:
+        raise InvalidArgument(
+            f"the program is for device {options.device_id}; there are "
+            f"{config.num_devices} (VKORE_NUM_DEVICES sets their number)"
+        )
+    return options
 
 
 def describe_error(error: BaseException) -> tuple[int, str]:

@@ -6,7 +6,7 @@ import hashlib
 
 from vkore_jax.errors import InvalidProgram, VersionMismatch
 
-VERSION = 1
+VERSION = 2
 """Of every container here; raised when any of them changes."""
 
 _KIND_BYTES = 6

@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from vkore_jax.errors import InvalidProgram
-from vkore_jax.pjrt.artifact import TensorSpec
+from vkore_jax.pjrt.artifact import MEMORY_KINDS, TensorSpec
 from vkore_jax.pjrt.backend import LoadedProgram
 from vkore_jax.pjrt.container import seal, unseal
 from vkore_jax.pjrt.inner import Array, Execute, InnerClient, Launch
 from vkore_jax.pjrt.options import CompileOptions, encode_assignment
 
-MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
-"""Numbered as in the bridge (`vk_memory_kinds`)."""
-
 _KIND = b"VKEXEC"
 
 Row = tuple[int, int, tuple[int, ...], str, bytes]
-"""PJRT type, memory kind, shape, layout text, serialized OpSharding."""
+"""PJRT type, memory kind, shape, layout text, serialized OpSharding (replicated)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +24,8 @@ class Loaded:
 
     With a `launch` the bridge never calls `execute`.  Small parameters and results go
     through a table whose address is the first argument (`vkore_jax.sim.fast.small`).
+    A program that `calls_host` fails when it is executed, any other when a result is
+    needed.
     """
 
     program: LoadedProgram
@@ -39,6 +38,7 @@ class Loaded:
     options: bytes
     assignment: bytes
     device_id: int
+    calls_host: bool
     temp_bytes: int
     code_bytes: int
     params: tuple[Row, ...]
@@ -65,6 +65,7 @@ def describe(
         options=options.serialized,
         assignment=encode_assignment((options.device_id,)),
         device_id=options.device_id,
+        calls_host=program.calls_host,
         temp_bytes=program.temp_bytes,
         code_bytes=program.code_bytes,
         params=tuple(_row(spec) for spec in program.params),
@@ -102,10 +103,5 @@ def unpack(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _row(spec: TensorSpec) -> Row:
-    if spec.memory_kind not in MEMORY_KINDS:
-        raise InvalidProgram(
-            f"memory kind {spec.memory_kind!r} does not exist on this device; it has "
-            + ", ".join(MEMORY_KINDS)
-        )
     kind = MEMORY_KINDS.index(spec.memory_kind)
-    return (spec.pjrt_type, kind, tuple(spec.shape), spec.layout, spec.sharding)
+    return (spec.pjrt_type, kind, tuple(spec.shape), spec.layout, b"")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import jax
 import jax.ffi
@@ -41,6 +42,9 @@ _MAX_RECIPES = 4096
 _NOTHING = b"module { func.func public @main() { return } }"
 
 
+_CLIENTS: WeakSet[InnerClient] = WeakSet()
+
+
 class InnerClient:
     """A private XLA:CPU client with one device per emulated chip.
 
@@ -60,6 +64,7 @@ class InnerClient:
         self._recipes: dict[tuple[int, tuple[int, ...], int], Any] = {}
         self._known_overrides: set[bytes] = set()
         self.code = CodeCache(_code_folder())
+        _CLIENTS.add(self)
 
     def adopt(
         self,
@@ -162,6 +167,12 @@ def _register_functions() -> None:
     """Make the functions known that move small arrays (`csrc/table.c`)."""
     for name, function in _bridge.functions().items():
         jax.ffi.register_ffi_target(name, function, platform="cpu")
+
+
+def clear_code() -> None:
+    """Forget the code that clients keep in memory; what is loaded stays loaded."""
+    for client in list(_CLIENTS):
+        client.code.clear()
 
 
 @cache

@@ -109,6 +109,11 @@ def _device_ids(data: bytes) -> tuple[int, ...]:
                 continue
             row.extend(_varints(item) if isinstance(item, bytes) else [item])
         rows.append(row)
+    if len({len(row) for row in rows}) > 1:
+        raise InvalidArgument(
+            "compile options: the device assignment has partitions with "
+            f"{sorted({len(row) for row in rows})} replicas"
+        )
     return tuple(i for replica in zip(*rows, strict=True) for i in replica)
 
 

@@ -131,6 +131,8 @@ ABI(PJRT_Client_BufferFromHostBuffer_Args, 120, buffer,
     const int64_t *byte_strides; size_t num_byte_strides; int32_t host_buffer_semantics;
     PJRT_Device *device; PJRT_Memory *memory; PJRT_Buffer_MemoryLayout *device_layout;
     PJRT_Event *done_with_host_buffer; PJRT_Buffer *buffer;)
+ABI(PJRT_Client_UpdateGlobalProcessInfo_Args, 40, num_process_infos,
+    PJRT_Client *client; void *process_infos; size_t num_process_infos;)
 ABI(PJRT_DeviceDescription_Id_Args, 28, id,
     PJRT_DeviceDescription *device_description; int32_t id;)
 ABI(PJRT_DeviceDescription_ProcessIndex_Args, 28, process_index,
@@ -411,7 +413,7 @@ ABI(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args, 48, sharding_sizes,
     U(AsyncHostToDeviceTransferManager_SetBufferError) \
     U(AsyncHostToDeviceTransferManager_AddMetadata) U(Client_DmaMap) \
     U(Client_DmaUnmap) U(Client_CreateUninitializedBuffer) \
-    U(Client_UpdateGlobalProcessInfo) U(TopologyDescription_Deserialize) \
+    X(Client_UpdateGlobalProcessInfo) U(TopologyDescription_Deserialize) \
     U(Client_CreateAliasBuffer) U(Client_FulfillAliasBuffer) \
     X(LoadedExecutable_GetDeviceAssignment) U(Client_CreateErrorBuffer) \
     U(AsyncHostToDeviceTransferManager_TransferLiteral) U(Buffer_CopyRawToHostFuture) \

@@ -14,11 +14,28 @@ VK_SLOTS(VK_NOTHING, VK_UNIMPLEMENTED_SLOT)
 
 #define VK_ENTRY(NAME) .NAME = (vk_slot *)(void *)vk_##NAME,
 #define VK_MISSING_ENTRY(NAME) .NAME = missing_##NAME,
-PJRT_Api vk_api = {
-    .struct_size = sizeof vk_api,
-    .extension_start = &vk_extensions,
-    .version = {sizeof(PJRT_Api_Version), NULL, VK_API_MAJOR, VK_API_MINOR},
-    VK_SLOTS(VK_ENTRY, VK_MISSING_ENTRY)};
+
+static PJRT_Error *unknown_slot(void *args)
+{
+    (void)args;
+    return vk_error(VK_UNIMPLEMENTED,
+                    "vkore implements PJRT %d.%d, which does not have this function",
+                    VK_API_MAJOR, VK_API_MINOR);
+}
+
+/* The table ends where `struct_size` says.  A caller that looks further finds functions
+ * all the same, not whatever lies behind. */
+enum { BEYOND = 64 };
+static struct {
+    PJRT_Api api;
+    vk_slot *beyond[BEYOND];
+} table = {
+    .api = {.struct_size = sizeof(PJRT_Api),
+            .extension_start = &vk_extensions,
+            .version = {sizeof(PJRT_Api_Version), NULL, VK_API_MAJOR, VK_API_MINOR},
+            VK_SLOTS(VK_ENTRY, VK_MISSING_ENTRY)},
+    .beyond = {[0 ... BEYOND - 1] = unknown_slot}};
+PJRT_Api *const vk_api = &table.api;
 
 static int64_t stablehlo_version[3];
 static PJRT_NamedValue attributes[2];
@@ -68,7 +85,7 @@ static PyObject *install(PyObject *module, PyObject *args)
     set_attributes();
     Py_INCREF(hooks);
     Py_XSETREF(vk_hooks, hooks);
-    return PyCapsule_New(&vk_api, "pjrt_c_api", NULL);
+    return PyCapsule_New(vk_api, "pjrt_c_api", NULL);
 }
 
 static PJRT_Error *ignore(void *args)
@@ -86,14 +103,14 @@ static PyObject *shut_down(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    vk_api.Buffer_Destroy = ignore;
-    vk_api.Buffer_Delete = ignore;
-    vk_api.Buffer_DecreaseExternalReferenceCount = ignore;
-    vk_api.Executable_Destroy = ignore;
-    vk_api.LoadedExecutable_Destroy = ignore;
-    vk_api.LoadedExecutable_Delete = ignore;
-    vk_api.Client_Destroy = ignore;
-    vk_api.TopologyDescription_Destroy = ignore;
+    vk_api->Buffer_Destroy = ignore;
+    vk_api->Buffer_Delete = ignore;
+    vk_api->Buffer_DecreaseExternalReferenceCount = ignore;
+    vk_api->Executable_Destroy = ignore;
+    vk_api->LoadedExecutable_Destroy = ignore;
+    vk_api->LoadedExecutable_Delete = ignore;
+    vk_api->Client_Destroy = ignore;
+    vk_api->TopologyDescription_Destroy = ignore;
     Py_RETURN_NONE;
 }
 
@@ -121,15 +138,21 @@ static PyObject *abi(PyObject *module, PyObject *unused)
     (void)module;
     (void)unused;
     return Py_BuildValue("iii", VK_API_MAJOR, VK_API_MINOR,
-                         (int)((sizeof vk_api - offsetof(PJRT_Api, Error_Destroy)) /
+                         (int)((sizeof *vk_api - offsetof(PJRT_Api, Error_Destroy)) /
                                sizeof(vk_slot *)));
 }
+
+PyDoc_STRVAR(export_buffers_doc,
+             "export_buffers(type, reader, /)\n--\n\n"
+             "Let arrays of a type export what reader(array) exports; where that is None,\n"
+             "what they exported before.");
 
 static PyMethodDef methods[] = {
     {"install", install, METH_VARARGS, install_doc},
     {"shut_down", shut_down, METH_NOARGS, shut_down_doc},
     {"drain", drain, METH_NOARGS, drain_doc},
     {"abi", abi, METH_NOARGS, abi_doc},
+    {"export_buffers", vk_export_buffers, METH_VARARGS, export_buffers_doc},
     {"functions", functions, METH_NOARGS, functions_doc},
     {NULL, NULL, 0, NULL},
 };

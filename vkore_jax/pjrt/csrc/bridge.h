@@ -86,6 +86,7 @@ typedef struct vk_results {
     PyObject *handlers; /* argument of outcome.consume_with_handlers */
     size_t count, live; /* live: members that still hold their bytes here */
     int pins;           /* threads and lists that look at this */
+    pthread_t maker;    /* of the arrays, when outcome is NULL */
     bool queued;
     struct vk_results *next; /* in the list of those that lost some members */
     PJRT_Buffer *members[];
@@ -153,6 +154,7 @@ typedef struct {
     vk_signature params, results;
     bool *donated, *consumed; /* per parameter: for JAX; for the inner executable */
     bool *small_params, *small_results;
+    bool calls_host; /* runs functions of the user, whose errors are told at once */
     vk_small *loads, *stores; /* the small ones, in order */
     size_t num_loads, num_stores, load_bytes;
     vk_table *tables; /* idle ones; guarded by the GIL */
@@ -245,6 +247,9 @@ void vk_table_give(vk_program *program, vk_table *table);
 PyObject *vk_table_address(const vk_table *table);
 PJRT_Error *vk_table_deliver(vk_table *table, PyObject *outcome, PJRT_Buffer **outputs);
 
+/* views.c */
+PyObject *vk_export_buffers(PyObject *module, PyObject *args);
+
 /* program.c */
 extern PyObject *vk_hooks;
 vk_program *vk_program_ref(vk_program *program);
@@ -255,7 +260,7 @@ PyObject *vk_call_hook(const char *name, const char *format, ...);
 extern PJRT_Shardings_Extension vk_extensions;
 
 /* api.c */
-extern PJRT_Api vk_api;
+extern PJRT_Api *const vk_api;
 
 #define VK_NEW(TYPE) ((TYPE *)calloc(1, sizeof(TYPE)))
 #define VK_OOM()                                                                     \

@@ -199,7 +199,12 @@ PJRT_Error *vk_buffer_data(PJRT_Buffer *buffer, void **data, PyObject **keep)
     PJRT_Error *error = vk_error_ref(buffer->error);
     if (error == NULL &&
         (buffer->deleted || (buffer->array == NULL && buffer->block == NULL)))
-        error = vk_error(VK_INVALID_ARGUMENT, "the buffer has been deleted or donated");
+        error = buffer->results != NULL && !buffer->deleted
+                    ? vk_error(VK_FAILED_PRECONDITION,
+                               "a finalizer reads a result while this thread is making "
+                               "the arrays of its execution: read it before, or later")
+                    : vk_error(VK_INVALID_ARGUMENT,
+                               "the buffer has been deleted or donated");
     vk_block *block = error == NULL ? buffer->block : NULL;
     PyObject *array = error == NULL && block == NULL ? buffer->array : NULL;
     *data = buffer->data;

@@ -294,6 +294,14 @@ PJRT_Error *vk_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignmen
     return NULL;
 }
 
+/* News of other processes (JAX's coordination service): no program here waits for one.
+ * jaxlib ends the process when this fails. */
+PJRT_Error *vk_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args *args)
+{
+    (void)args;
+    return NULL;
+}
+
 PJRT_Error *vk_Client_TopologyDescription(PJRT_Client_TopologyDescription_Args *args)
 {
     args->topology = args->client->topology;

@@ -4,7 +4,10 @@
  *
  * An execution that fails does not make Execute fail (jaxlib's fast path would turn that
  * into a plain ValueError): the outputs become error buffers, whose ready events carry the
- * error, and whatever consumes them inherits it. */
+ * error, and whatever consumes them inherits it.  Only programs that call the user's
+ * functions fail at once, as on the CPU: what a function raises is told where it was
+ * called, and JAX keeps no token that would tell it again. */
+#include <stdio.h>
 #include <string.h>
 
 #include "bridge.h"
@@ -19,15 +22,48 @@ static bool may_donate(const PJRT_ExecuteOptions *options, int64_t index)
     return true;
 }
 
-/* Finds the first reason why these arguments cannot be used.  Lock held. */
-static PJRT_Error *check_arguments(PJRT_Buffer *const *inputs, size_t count)
+static bool has_type(const PJRT_Buffer *buffer, const vk_spec *spec)
 {
-    for (size_t i = 0; i < count; i++) {
+    return (buffer->type == spec->type && buffer->num_dims == spec->num_dims &&
+            memcmp(buffer->dims, spec->dims, spec->num_dims * sizeof *spec->dims) == 0) ||
+           spec->type == VK_TYPE_TOKEN; /* JAX passes pred[0]: no value in it */
+}
+
+static void write_type(char *text, size_t room, int32_t type, size_t num_dims,
+                       const int64_t *dims)
+{
+    size_t size = (size_t)snprintf(text, room, "%s[", vk_type_names[type]);
+    for (size_t i = 0; i < num_dims && size < room; i++)
+        size += (size_t)snprintf(text + size, room - size, i ? ",%lld" : "%lld",
+                                 (long long)dims[i]);
+    if (size < room)
+        snprintf(text + size, room - size, "]");
+}
+
+static PJRT_Error *wrong_type(const vk_program *program, size_t number,
+                              const PJRT_Buffer *buffer)
+{
+    const vk_spec *spec = &program->params.specs[number];
+    char found[256], wanted[256];
+    write_type(found, sizeof found, buffer->type, buffer->num_dims, buffer->dims);
+    write_type(wanted, sizeof wanted, spec->type, spec->num_dims, spec->dims);
+    return vk_error(VK_INVALID_ARGUMENT,
+                    "argument %zu of %s is %s, the program takes %s: it was compiled, or "
+                    "stored, for other arguments",
+                    number, program->name, found, wanted);
+}
+
+/* Finds the first reason why these arguments cannot be used.  Lock held. */
+static PJRT_Error *check_arguments(const vk_program *program, PJRT_Buffer *const *inputs)
+{
+    for (size_t i = 0; i < program->params.count; i++) {
         if (inputs[i]->error != NULL)
             return vk_error_ref(inputs[i]->error);
         if (inputs[i]->deleted)
             return vk_error(VK_INVALID_ARGUMENT,
                             "argument %zu has been deleted or donated", i);
+        if (!has_type(inputs[i], &program->params.specs[i]))
+            return wrong_type(program, i, inputs[i]);
     }
     return NULL;
 }
@@ -133,11 +169,12 @@ static PJRT_Error *deliver(const vk_program *program, PyObject *list, vk_table *
 
 /* Takes the donated arguments away from everybody else, if all arguments are still there:
  * while the engine runs, other threads may call, and it may overwrite what it consumes. */
-static PJRT_Error *claim(PJRT_Buffer *const *inputs, size_t count, const bool *donate)
+static PJRT_Error *claim(const vk_program *program, PJRT_Buffer *const *inputs,
+                         const bool *donate)
 {
     pthread_mutex_lock(&vk_lock);
-    PJRT_Error *error = check_arguments(inputs, count);
-    for (size_t i = 0; error == NULL && donate != NULL && i < count; i++)
+    PJRT_Error *error = check_arguments(program, inputs);
+    for (size_t i = 0; error == NULL && donate != NULL && i < program->params.count; i++)
         if (donate[i])
             inputs[i]->deleted = true;
     pthread_mutex_unlock(&vk_lock);
@@ -166,7 +203,7 @@ static PJRT_Error *run(vk_program *program, PJRT_Buffer *const *inputs,
             vk_table_give(program, table);
         /* A result that could not be taken apart, or was deleted meanwhile, says so. */
         pthread_mutex_lock(&vk_lock);
-        PJRT_Error *cause = check_arguments(inputs, program->params.count);
+        PJRT_Error *cause = check_arguments(program, inputs);
         pthread_mutex_unlock(&vk_lock);
         if (cause != NULL) {
             vk_error_unref(error);
@@ -176,7 +213,7 @@ static PJRT_Error *run(vk_program *program, PJRT_Buffer *const *inputs,
     }
     bool packed = program->launch != Py_None;
     PyObject *results = NULL;
-    error = claim(inputs, program->params.count, donate);
+    error = claim(program, inputs, donate);
     *started = error == NULL;
     if (*started)
         results = PyObject_CallOneArg(packed ? program->launch : program->execute, arguments);
@@ -203,6 +240,20 @@ static PJRT_Error *poison(const vk_program *program, PJRT_Error *error,
             outputs[i]->error = vk_error_ref(error);
     }
     return NULL;
+}
+
+/* Gives up the outputs that exist and hands the error over. */
+static PJRT_Error *fail(const vk_program *program, PJRT_Error *error,
+                        PJRT_Buffer **outputs)
+{
+    for (size_t i = 0; i < program->results.count; i++) {
+        if (outputs[i] == NULL)
+            continue;
+        PJRT_Buffer_Destroy_Args destroy = {.buffer = outputs[i]};
+        vk_Buffer_Destroy(&destroy);
+        outputs[i] = NULL;
+    }
+    return error;
 }
 
 PJRT_Error *vk_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args)
@@ -236,7 +287,7 @@ PJRT_Error *vk_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args
         freed += inputs[i]->accounted ? inputs[i]->bytes : 0;
     }
     pthread_mutex_lock(&vk_lock);
-    PJRT_Error *error = check_arguments(inputs, args->num_args);
+    PJRT_Error *error = check_arguments(program, inputs);
     pthread_mutex_unlock(&vk_lock);
     if (error == NULL && donate != NULL)
         error = check_donations(donate, inputs, args->num_args);
@@ -257,6 +308,8 @@ PJRT_Error *vk_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args
         if (donate != small)
             free(donate);
     }
+    if (error != NULL && program->calls_host)
+        return fail(program, error, outputs);
     PJRT_Error *fatal = error ? poison(program, error, outputs) : NULL;
     if (args->device_complete_events != NULL)
         args->device_complete_events[0] = vk_event(error);

@@ -16,10 +16,21 @@ typedef struct {
     int32_t major_version, minor_version;
 } XLA_FFI_Api_Version;
 
+typedef struct XLA_FFI_Error XLA_FFI_Error;
+
+typedef struct {
+    size_t struct_size;
+    void *extension_start;
+    const char *message;
+    int32_t code; /* absl's */
+} XLA_FFI_Error_Create_Args;
+
 typedef struct {
     size_t struct_size;
     void *extension_start;
     XLA_FFI_Api_Version api_version;
+    const void *internal_api;
+    XLA_FFI_Error *(*Error_Create)(XLA_FFI_Error_Create_Args *args);
 } XLA_FFI_Api; /* its first fields */
 
 typedef struct {
@@ -40,7 +51,9 @@ typedef struct {
     void *extension_start;
     int32_t dtype;
     void *data;
-} XLA_FFI_Buffer; /* its first fields */
+    int64_t rank;
+    const int64_t *dims;
+} XLA_FFI_Buffer;
 
 typedef struct {
     size_t struct_size;
@@ -59,7 +72,6 @@ typedef struct {
     XLA_FFI_Buffers args, rets;
 } XLA_FFI_CallFrame; /* its first fields */
 
-typedef struct XLA_FFI_Error XLA_FFI_Error;
 typedef XLA_FFI_Error *XLA_FFI_Handler(XLA_FFI_CallFrame *frame);
 
 #endif

@@ -124,6 +124,15 @@ static int read_size(PyObject *object, const char *name, size_t *out)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+static int read_flag(PyObject *object, const char *name, bool *out)
+{
+    PyObject *value = PyObject_GetAttrString(object, name);
+    int found = value ? PyObject_IsTrue(value) : -1;
+    Py_XDECREF(value);
+    *out = found > 0;
+    return found < 0 ? -1 : 0;
+}
+
 /* One row: (type, memory kind index, dims, layout text, serialized OpSharding). */
 static int read_spec(PyObject *row, vk_spec *spec)
 {
@@ -300,6 +309,7 @@ static vk_program *read_program(PyObject *loaded, PJRT_Client *client)
         read_text(loaded, "assignment", &program->assignment,
                   &program->assignment_size) == 0 &&
         read_size(loaded, "device_id", &device) == 0 &&
+        read_flag(loaded, "calls_host", &program->calls_host) == 0 &&
         read_size(loaded, "temp_bytes", &program->temp_bytes) == 0 &&
         read_size(loaded, "code_bytes", &program->code_bytes) == 0 &&
         read_signature(loaded, "params", &program->params) == 0 &&
@@ -348,8 +358,8 @@ static PyObject *compile(PyObject *config, const PJRT_Program *source, const cha
 {
     return vk_call_hook("compile", "(Oy#s#y#)", config, source->code,
                         (Py_ssize_t)source->code_size, source->format,
-                        (Py_ssize_t)source->format_size, options,
-                        (Py_ssize_t)options_size);
+                        (Py_ssize_t)source->format_size, options ? options : "",
+                        (Py_ssize_t)(options ? options_size : 0));
 }
 
 PJRT_Error *vk_Client_Compile(PJRT_Client_Compile_Args *args)

@@ -9,6 +9,41 @@
 
 #include "bridge.h"
 
+/* CPython 3.11 may collect garbage whenever an object is allocated, later versions only
+ * between two bytecodes.  To set the collector's mark "is running" has no effect but that
+ * none starts: unlike with gc.disable(), nobody's setting changes, and `gc.isenabled()`
+ * keeps its answer.  The GIL guards the mark and the count of those who set it. */
+#if PY_VERSION_HEX < 0x030C0000
+#define Py_BUILD_CORE 1
+#undef _PyGC_FINALIZED /* the inner header has one of its own */
+#include "internal/pycore_interp.h"
+#undef Py_BUILD_CORE
+
+static int holders;
+static bool marked;
+
+static void hold_garbage(void)
+{
+    int *running = &PyInterpreterState_Get()->gc.collecting;
+    if (holders++ == 0 && (marked = *running == 0))
+        *running = 1;
+}
+
+static void release_garbage(void)
+{
+    if (--holders == 0 && marked)
+        PyInterpreterState_Get()->gc.collecting = 0;
+}
+#else
+static void hold_garbage(void)
+{
+}
+
+static void release_garbage(void)
+{
+}
+#endif
+
 static vk_results *partial; /* queued; under vk_lock */
 
 /* Shares an outcome between the buffers of its results; takes a reference of its own. */
@@ -62,23 +97,23 @@ void vk_results_leave(PJRT_Buffer *buffer)
 /* Makes arrays of the outcome and gives them to the members that live.  GIL held, lock
  * held on entry and exit, not in between; the caller has a pin.  The arrays are objects
  * that count for the garbage collector: it must not run here, because a finalizer that
- * reads another member would wait in vk_results_unpack for this very call. */
+ * reads another member needs what this very call is making. */
 static void take_apart(vk_results *results)
 {
     PyObject *outcome = results->outcome;
     results->outcome = NULL;
+    results->maker = pthread_self();
     pthread_mutex_unlock(&vk_lock);
-    int collecting = PyGC_Disable();
+    hold_garbage();
     PyObject *list =
         PyObject_CallMethod(outcome, "consume_with_handlers", "O", results->handlers);
+    release_garbage();
     Py_DECREF(outcome);
     PJRT_Error *error = NULL;
     if (list == NULL)
         error = vk_error_from_python();
     else if (!PyList_CheckExact(list) || (size_t)PyList_GET_SIZE(list) != results->count)
         error = vk_error(VK_INTERNAL, "the engine did not return %zu arrays", results->count);
-    if (collecting)
-        PyGC_Enable();
     pthread_mutex_lock(&vk_lock);
     for (size_t i = 0; i < results->count; i++) {
         PJRT_Buffer *buffer = results->members[i];
@@ -107,7 +142,8 @@ void vk_results_unpack(PJRT_Buffer *buffer)
         results->pins++;
         if (results->outcome != NULL)
             take_apart(results);
-        while (buffer->results == results) { /* another thread is at it */
+        /* Another thread is at it; or this one, and what it makes runs a finalizer. */
+        while (buffer->results == results && !pthread_equal(results->maker, pthread_self())) {
             pthread_mutex_unlock(&vk_lock);
             Py_BEGIN_ALLOW_THREADS
             sched_yield();

@@ -14,6 +14,7 @@ struct vk_table {
     const vk_program *program;
     PyObject *address;     /* inner scalar: where this struct lies */
     bool stored;           /* the program has come to its end */
+    bool refused;          /* it is another program's code: nothing was copied */
     vk_block **blocks;     /* of the small results, during a call */
     unsigned char *values; /* of the small arguments, as `loads` says */
 };
@@ -37,12 +38,54 @@ static vk_table *table_of(const XLA_FFI_CallFrame *frame)
     return *(vk_table **)frame->args.buffers[0]->data;
 }
 
+/* Bytes of an element by XLA's number of its type; 0 for what is not passed here. */
+static const unsigned char ffi_sizes[] = {
+    [1] = 1,  [2] = 1,  [3] = 2,  [4] = 4,  [5] = 8,  [6] = 1,  [7] = 2,  [8] = 4,
+    [9] = 8,  [10] = 2, [11] = 4, [12] = 8, [15] = 8, [16] = 2, [18] = 16, [19] = 1,
+    [20] = 1, [23] = 1, [24] = 1, [25] = 1, [28] = 1, [29] = 1, [33] = 1,
+};
+
+static size_t buffer_bytes(const XLA_FFI_Buffer *buffer)
+{
+    size_t known = sizeof ffi_sizes / sizeof *ffi_sizes;
+    size_t bytes = (size_t)buffer->dtype < known ? ffi_sizes[buffer->dtype] : 0;
+    for (int64_t i = 0; i < buffer->rank; i++)
+        bytes *= (size_t)buffer->dims[i];
+    return bytes;
+}
+
+/* Compares what the code passes with what its program has; `buffers` comes after `skip`
+ * others.  Code of another program must not reach beyond a table. */
+static bool fits(const XLA_FFI_Buffers *buffers, size_t skip, const vk_small *list,
+                 size_t count)
+{
+    if ((size_t)buffers->size != count + skip)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (buffer_bytes(buffers->buffers[i + skip]) != list[i].bytes)
+            return false;
+    return true;
+}
+
+static XLA_FFI_Error *refuse(XLA_FFI_CallFrame *frame, vk_table *table)
+{
+    XLA_FFI_Error_Create_Args args = {
+        .struct_size = sizeof args,
+        .message = "the code does not belong to this program: its small arrays differ "
+                   "in number or size",
+        .code = VK_INTERNAL};
+    table->refused = true;
+    return frame->api->Error_Create(&args);
+}
+
 static XLA_FFI_Error *load(XLA_FFI_CallFrame *frame)
 {
     if (answer(frame))
         return NULL;
-    const vk_table *table = table_of(frame);
+    vk_table *table = table_of(frame);
     const vk_program *program = table->program;
+    if (!fits(&frame->rets, 0, program->loads, program->num_loads))
+        return refuse(frame, table);
     for (size_t i = 0; i < program->num_loads; i++) {
         const vk_small *small = &program->loads[i];
         memcpy(frame->rets.buffers[i]->data, table->values + small->offset, small->bytes);
@@ -56,6 +99,8 @@ static XLA_FFI_Error *store(XLA_FFI_CallFrame *frame)
         return NULL;
     vk_table *table = table_of(frame);
     const vk_program *program = table->program;
+    if (!fits(&frame->args, 1, program->stores, program->num_stores))
+        return refuse(frame, table);
     for (size_t i = 0; i < program->num_stores; i++)
         memcpy(table->blocks[i]->data, frame->args.buffers[i + 1]->data,
                program->stores[i].bytes);
@@ -165,7 +210,7 @@ PJRT_Error *vk_table_take(vk_program *program, PJRT_Buffer *const *inputs, vk_ta
         program->tables = table->next;
     else if ((table = table_new(program)) == NULL)
         return vk_error_from_python();
-    table->stored = false;
+    table->stored = table->refused = false;
     PJRT_Error *error = NULL;
     for (size_t i = 0; i < program->num_loads && error == NULL; i++) {
         const vk_small *small = &program->loads[i];
@@ -212,7 +257,7 @@ static PJRT_Error *reason(const vk_table *table, PyObject *outcome)
 /* Hands the small results over to their buffers.  GIL held. */
 PJRT_Error *vk_table_deliver(vk_table *table, PyObject *outcome, PJRT_Buffer **outputs)
 {
-    if (!table->stored && table->program->num_stores != 0)
+    if (table->refused || (!table->stored && table->program->num_stores != 0))
         return reason(table, outcome);
     for (size_t i = 0; i < table->program->num_stores; i++) {
         PJRT_Buffer *buffer = outputs[table->program->stores[i].number];

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import platform
 import stat
@@ -35,14 +36,16 @@ import jaxlib.version
 Executable = Any
 """A loaded executable of the inner client."""
 
-MEMORY_ENTRIES = 512
+MEMORY_ENTRIES = 256
+"""Loaded code of a small program takes a quarter of a megabyte."""
 MEMORY_TEXT_BYTES = 1 << 14
 """Longer programs are compiled once by whoever wrote them, and their code is large."""
 
 DISK_BYTES = 1 << 29
 """Size at which the least recently used half of a folder is removed."""
 
-_MAGIC = b"VKCODE\x01\n"
+_MAGIC = b"VKCODE\x02\n"
+_HEAD = len(_MAGIC) + 32
 _SUFFIX = ".vkcode"
 _PART = ".part"
 _PART_AGE = 3600.0
@@ -67,9 +70,9 @@ class CodeCache:
 
     Attributes:
         folder: where code is stored for other processes; None keeps it in memory only.
-            Stored code runs in this process, so a folder that does not exist is
-            created for its owner alone, and a file that anybody else owns or may
-            write is not loaded.
+            Stored code runs in this process.  A folder that does not exist is created
+            for its owner alone; a file or folder that anybody else owns or may write
+            is not used (see `_own`), nor is a file that is not the one of its key.
         counts: hits and misses so far.
     """
 
@@ -128,12 +131,11 @@ class CodeCache:
         if self.folder is None:
             return None
         path = self._path(key)
-        data = _read_own(path)
+        data = _read_own(self.folder, path)
         if data is None:
             return None
-        code = data[len(_MAGIC) + 32 :]
-        digest = data[len(_MAGIC) : len(_MAGIC) + 32]
-        if data.startswith(_MAGIC) and hashlib.sha256(code).digest() == digest:
+        code = data[_HEAD:]
+        if data[:_HEAD] == _head(key, code):
             try:
                 found = load(code)
             except Exception:  # whatever XLA dislikes about old code: compile again
@@ -162,7 +164,7 @@ class CodeCache:
             handle, part = tempfile.mkstemp(suffix=_PART, dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_MAGIC + hashlib.sha256(code).digest() + code)
+                    file.write(_head(key, code) + code)
                 os.replace(part, path)  # other processes see all of it or nothing
             except BaseException:  # Ctrl-C too
                 with contextlib.suppress(OSError):
@@ -186,7 +188,7 @@ def sweep(folder: Path, limit: int = DISK_BYTES) -> None:
     with contextlib.suppress(OSError):
         for path in folder.glob("*/*"):
             with contextlib.suppress(OSError):
-                status = path.stat()
+                status = path.lstat()
                 if path.suffix == _SUFFIX:
                     files.append((status.st_mtime, status.st_size, path))
                 elif path.suffix == _PART and time.time() - status.st_mtime > _PART_AGE:
@@ -202,17 +204,60 @@ def sweep(folder: Path, limit: int = DISK_BYTES) -> None:
         total -= size
 
 
-def _read_own(path: Path) -> bytes | None:
-    """Return a file that nobody but this process's user can have written, or None."""
+def _head(key: str, code: bytes) -> bytes:
+    """Return the first bytes of a file: they bind the code to its key.
+
+    A file under another key's name would be code of another program.
+    """
+    return _MAGIC + hashlib.sha256(bytes.fromhex(key) + code).digest()
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_HERE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def _read_own(folder: Path, path: Path) -> bytes | None:
+    """Return a file that nobody but this process's user can have written, or None.
+
+    What lies there may be anything: links are not followed below `folder`, and to open
+    a pipe or a device does not wait.  Each step starts at what was checked before, so
+    who may write above `folder` can put another in its place, but none that passes.
+    """
+    opened: list[int] = []
     try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            others = stat.S_IWGRP | stat.S_IWOTH
-            if status.st_uid != os.geteuid() or status.st_mode & others:
-                return None
+        opened.append(os.open(folder, _FOLDER))
+        opened.append(os.open(path.parent.name, _FOLDER | _HERE, dir_fd=opened[-1]))
+        if not all(_own(handle, stat.S_ISDIR) for handle in opened):
+            _complain(folder)
+            return None
+        opened.append(os.open(path.name, _HERE, dir_fd=opened[-1]))
+        if not _own(opened[-1], stat.S_ISREG):
+            return None
+        with os.fdopen(opened.pop(), "rb") as file:
             return file.read()
     except OSError:
         return None
+    finally:
+        for handle in opened:
+            os.close(handle)
+
+
+def _own(handle: int, kind: Callable[[int], bool]) -> bool:
+    """Whether an open file is of a kind, this user's, and writable by nobody else."""
+    status = os.fstat(handle)
+    others = stat.S_IWGRP | stat.S_IWOTH
+    mine = status.st_uid == os.geteuid() and not status.st_mode & others
+    return mine and kind(status.st_mode)
+
+
+@cache
+def _complain(folder: Path) -> None:
+    """Say once why nothing is loaded from a folder."""
+    logging.getLogger("vkore_jax").warning(
+        "%s: code is not loaded from a folder that another user owns or may write; "
+        "make it yours alone (chmod -R go-w) or name another one",
+        folder,
+    )
 
 
 def _key(text: str, settings: tuple[str, ...]) -> str:

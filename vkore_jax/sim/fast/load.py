@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,7 +18,9 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import stablehlo
 
 from vkore_jax import dtypes, program
+from vkore_jax.callbacks import PREFIX, said
 from vkore_jax.chips import Chip, named_chip
+from vkore_jax.contexts import Contexts
 from vkore_jax.cost import dynamic_bodies
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HostCallbackError, InternalError, InvalidArgument
@@ -47,6 +51,10 @@ _EXACT: tuple[tuple[str, str], ...] = (("xla_backend_optimization_level", "0"),)
 """Stops the contraction of a * b + c into one rounding.  Of the eight settings
 tried per compilation (the default, `xla_cpu_max_isa` at three levels, fast math ...)
 the only one that does; with the others 24 % of such results differ."""
+
+
+_FAILURES = 16
+"""Errors of callbacks that wait for the thread whose execution they end."""
 
 
 class FastProgram:
@@ -94,8 +102,8 @@ class FastProgram:
         plain = not callbacks and not dynamic_bodies(self.program.block)
         self.small = small_arrays(self.program) if tables and plain else NOTHING
         translation = translate_program(self.program, self.small)
-        self._failure: list[BaseException] = []
-        host = _connect(translation, self.program, callbacks or {}, self._failure)
+        self._failures: deque[BaseException] = deque(maxlen=_FAILURES)
+        host = _connect(translation, self.program, callbacks or {}, self._failures)
         overrides = _OPTIONS + _EXACT if exact else _OPTIONS
         self.executable = _compile(
             translation.text, client, device, host, overrides, cache
@@ -142,20 +150,30 @@ class FastProgram:
         self.ledger.executions += 1
         if not self._can_fail:
             return self._split(self._run(args).consume_with_handlers(self.handlers))
-        self._failure.clear()
         try:
             outcome = self._run(args, True)
             outcome.consume_token().block_until_ready()
             return self._split(outcome.consume_with_handlers(self.handlers))
-        except _jax.JaxRuntimeError:
-            if not self._failure:
+        except _jax.JaxRuntimeError as error:
+            cause = self._cause(str(error))
+            if cause is None:
                 raise
-            cause = self._failure[0]
-            if isinstance(cause, HostCallbackError):
-                raise cause from cause.__cause__
-            raise HostCallbackError(
-                f"host callback raised {type(cause).__name__}: {cause}"
-            ) from cause
+            raise HostCallbackError(str(error).removeprefix("INTERNAL: ")) from cause
+
+    def _cause(self, message: str) -> BaseException | None:
+        """Return what a callback of this execution raised.
+
+        Other threads may be executing the same program: XLA's message ends with the
+        text of the right one.
+        """
+        if PREFIX not in message:
+            return None
+        for failure in list(self._failures):
+            if said(failure) in message:
+                with contextlib.suppress(ValueError):  # another thread was faster
+                    self._failures.remove(failure)
+                return failure
+        return None
 
     def _split(self, outs: list[Array]) -> list[Array]:
         if self._counters:
@@ -190,7 +208,7 @@ def _compile(
 
     def compile_() -> Any:
         try:
-            module = ir.Module.parse(text, _context())
+            module = ir.Module.parse(text, _CONTEXTS.get(len(text)))
         except ir.MLIRError as error:
             raise InternalError(
                 f"the translation is not valid StableHLO: {error}"
@@ -208,9 +226,7 @@ def _compile(
     )
 
 
-@lru_cache(maxsize=1)
-def _context() -> ir.Context:
-    """The MLIR context of all translations; `_context.cache_clear()` drops it."""
+def _new_context() -> ir.Context:
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     context = ir.Context()
@@ -218,6 +234,9 @@ def _context() -> ir.Context:
     context.load_all_available_dialects()
     stablehlo.register_dialect(context)
     return context
+
+
+_CONTEXTS = Contexts(_new_context)
 
 
 def _handlers(
@@ -260,7 +279,7 @@ def _connect(
     translation: Translation,
     decoded: program.Program,
     callbacks: Mapping[int, Callback],
-    failure: list[BaseException],
+    failures: deque[BaseException],
 ) -> list[Callback]:
     """Return the functions that the module calls, in order of index."""
     missing = sorted(set(translation.callbacks) - set(callbacks))
@@ -271,7 +290,7 @@ def _connect(
             "that compiled it"
         )
     return [
-        _guarded(callbacks[number], call.kind, call.effect, call.results, failure)
+        _guarded(callbacks[number], call.kind, call.effect, call.results, failures)
         for number, call in zip(translation.callbacks, translation.calls)
     ]
 
@@ -281,7 +300,7 @@ def _guarded(
     kind: str,
     ordered: bool,
     results: Sequence[tuple[DType, tuple[int, ...]]],
-    failure: list[BaseException],
+    failures: deque[BaseException],
 ) -> Callback:
     """Wrap a user's function: token through, results checked, failure kept."""
 
@@ -296,7 +315,7 @@ def _guarded(
                     f"{kind}: the callback must return {wanted}, it returned {found}"
                 )
         except BaseException as error:
-            failure.append(error)
+            failures.append(error)
             raise
         return (*token, *outs)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vkore_jax.callbacks import callback_error
 from vkore_jax.errors import HostCallbackError, InvalidArgument
 from vkore_jax.isa import (
     Fft,
@@ -310,10 +311,8 @@ def host(m: Machine, cmd: Host) -> None:
         )
     try:
         out = m.callbacks[cmd.callback](*[m.dram.read(v) for v in cmd.srcs])
-    except Exception as e:
-        raise HostCallbackError(
-            f"the user's {cmd.kind} raised {type(e).__name__}: {e}"
-        ) from e
+    except BaseException as e:
+        raise callback_error(e) from e
     values = [] if out is None else list(out)
     if len(values) != len(cmd.dsts):
         raise HostCallbackError(

@@ -6,7 +6,7 @@ composites without a rule, error context.  What an op means is in the rule modul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir as mlir
@@ -67,6 +67,8 @@ RULES: RuleSet = RuleSet.union(
 RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 CALLS = frozenset({"func.call", "call"})
 TOKEN = TensorType(dtypes.BOOL, ())
+Argument = Callable[[Any], Value | None]
+"""What a block's argument is."""
 
 
 def import_artifact(
@@ -133,6 +135,66 @@ class _Region:
         outs = self._walk.block(b, self._block, self._frame, args)
         b.loc = loc
         return outs
+
+    def output(self, b: Builder, args: Sequence[Value], position: int) -> Value | None:
+        loc = b.loc
+        given = dict(zip(self._block.arguments, args))
+        slice_ = _Slice(self._walk, b)
+        value = slice_.returned(self._block, position, self._frame, given.get)
+        b.loc = loc
+        return value
+
+
+class _Slice:
+    """Lowers what a value needs, as long as that is a few ops without regions."""
+
+    MOST = 16
+    """Ops; a counter is advanced by one, inside a few calls at most."""
+
+    def __init__(self, walk: _Walk, b: Builder) -> None:
+        self._walk = walk
+        self._b = b
+        self._left = self.MOST
+
+    def returned(
+        self, block: Any, position: int, frame: _Frame, argument: Argument
+    ) -> Value | None:
+        """Return the value that a block returns at a position, None if it is costly."""
+        last = block.operations[len(block.operations) - 1].operation
+        return self._value(last.operands[position], block, frame, argument)
+
+    def _value(
+        self, v: Any, block: Any, frame: _Frame, argument: Argument
+    ) -> Value | None:
+        owner = v.owner
+        if isinstance(owner, mlir.Block):
+            return argument(v) if owner == block else frame.values.get(v)
+        op = owner.operation
+        # Regions have one block, and no value of a sibling region can be seen.
+        if op.parent != block.owner:
+            return frame.values.get(v)
+        self._left -= 1
+        if self._left < 0 or len(op.regions):
+            return None
+        walk, name = self._walk, op.name
+        if name in CALLS:
+            target, inner = walk.enter(str(op.attributes["callee"].value), op, frame)
+
+            def outer(a: Any) -> Value | None:
+                operand = op.operands[mlir.BlockArgument(a).arg_number]
+                return self._value(operand, block, frame, argument)
+
+            return self.returned(target, v.result_number, inner, outer)
+        for operand in op.operands:
+            found = self._value(operand, block, frame, argument)
+            if found is None:
+                return None
+            frame.values[operand] = found
+        if name == "stablehlo.composite":
+            return None
+        self._b.loc = walk.locations.read(op.location, name, frame.caller)
+        walk.apply(self._b, op, name, frame)
+        return frame.values[v]
 
 
 class _Walk:
@@ -256,12 +318,14 @@ class _Walk:
                 continue
             callee = self._callee(op, name, frame)
             if callee is not None:
-                target, inner = self._enter(callee, op, name, frame)
+                target, inner = self.enter(callee, op, frame)
+                taken = [frame.values[v] for v in op.operands]
+                inner.values.update(zip(target.arguments, taken))
                 stack.append((ops, frame, op))
                 frame, ops = inner, iter(target)
                 continue
             b.loc = self.locations.read(op.location, name, frame.caller)
-            self._apply(b, op, name, frame)
+            self.apply(b, op, name, frame)
         raise InvalidArgument("a block of the module has no terminator")
 
     def _callee(self, op: Any, name: str, frame: _Frame) -> str | None:
@@ -301,9 +365,9 @@ class _Walk:
                         return found
         return None
 
-    def _enter(
-        self, callee: str, op: Any, name: str, frame: _Frame
-    ) -> tuple[Any, _Frame]:
+    def enter(self, callee: str, op: Any, frame: _Frame) -> tuple[Any, _Frame]:
+        """Return the block of a function and its frame, without arguments."""
+        name = op.name
         function = self.functions.get(callee)
         if function is None:
             raise InvalidArgument(f"{name} of {callee!r}, which is not in the module")
@@ -311,12 +375,9 @@ class _Walk:
             raise InvalidArgument(f"function {callee!r} calls itself")
         loc = self.locations.read(op.location, name, frame.caller)
         inner = _Frame(loc, frame.active | {callee})
-        target = function.regions[0].blocks[0]
-        args = [frame.values[v] for v in op.operands]
-        inner.values.update(zip(target.arguments, args))
-        return target, inner
+        return function.regions[0].blocks[0], inner
 
-    def _apply(self, b: Builder, mlir_op: Any, name: str, frame: _Frame) -> None:
+    def apply(self, b: Builder, mlir_op: Any, name: str, frame: _Frame) -> None:
         """Lower one op; the only place that adds context to errors."""
         values = frame.values
         operands = tuple(values[v] for v in mlir_op.operands)

@@ -59,6 +59,13 @@ class Region(Protocol):
         """Lower the body into `b` and return the values that it returns."""
         ...
 
+    def output(self, b: Any, args: Sequence[Value], position: int) -> Value | None:
+        """Lower what one returned value needs; None when that is not a few plain ops.
+
+        What is lowered must not be used: the body is lowered again as a whole.
+        """
+        ...
+
 
 class Op:
     """One op with lowered operands; attributes are parsed when asked for.

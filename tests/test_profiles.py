@@ -193,5 +193,5 @@ def test_every_value_of_a_wrong_type_is_refused(tmp_path: Path, key: str) -> Non
         path = write(tmp_path, f"{rest}{key} = {value}\n")
         if (key, value) in LEGAL:
             continue
-        with pytest.raises(InvalidArgument, match="chip.toml"):
+        with pytest.raises(InvalidArgument, match=r"chip\.toml"):
             get_chip(path)

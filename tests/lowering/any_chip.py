@@ -211,7 +211,7 @@ def artifact(function: Callable[[Any], Any], given: Any) -> bytes | None:
                 jax.jit(function).trace(given).lower(lowering_platforms=("vkore",))
             )
             return lowered.as_text().encode()
-    except (TypeError, ValueError, VkoreError):
+    except (TypeError, ValueError, IndexError, VkoreError):
         return None
 
 

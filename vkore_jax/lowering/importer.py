@@ -37,7 +37,7 @@ from vkore_jax.lowering import (
     reduction,
     rng,
 )
-from vkore_jax.lowering.artifact import read_module
+from vkore_jax.lowering.artifact import read_module, reading
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.locations import UNKNOWN, Locations
@@ -192,7 +192,7 @@ class _Slice:
             frame.values[operand] = found
         if name == "stablehlo.composite":
             return None
-        self._b.loc = walk.locations.read(op.location, name, frame.caller)
+        self._b.loc = walk.place(op, frame)
         walk.apply(self._b, op, name, frame)
         return frame.values[v]
 
@@ -212,13 +212,34 @@ class _Walk:
         for op in module.body.operations:
             operation = op.operation
             if operation.name == "func.func":
-                name = operation.attributes["sym_name"].value
+                with reading("the name of a function"):
+                    name = operation.attributes["sym_name"].value
                 self.functions[name] = operation
 
     def run(self) -> ir.Module:
+        main, name, donated, kinds = self._interface()
+        block = main.regions[0].blocks[0]
+        b = Builder(self.chip, UNKNOWN)
+        params = b.params([self.type(a.type) for a in block.arguments])
+        outputs = self.block(b, block, _Frame(UNKNOWN, frozenset({"main"})), params)
+        return ir.Module(
+            name=name,
+            graph=b.graph(params, outputs),
+            donated=donated,
+            result_memory_kinds=kinds,
+        )
+
+    def _interface(self) -> tuple[Any, str, tuple[int, ...], tuple[str, ...]]:
+        """Return `main`, the module's name, donated arguments and memory kinds."""
+        with reading("the interface"):
+            return self._read_interface()
+
+    def _read_interface(self) -> tuple[Any, str, tuple[int, ...], tuple[str, ...]]:
         attributes = self.module.operation.attributes
         for count in ("mhlo.num_partitions", "mhlo.num_replicas"):
-            found = attributes[count].value if count in attributes else 1
+            found = (
+                mlir.IntegerAttr(attributes[count]).value if count in attributes else 1
+            )
             if found > 1:
                 raise NotYetImplemented(
                     f"the program is for {found} devices ({count} = {found}); programs "
@@ -229,25 +250,21 @@ class _Walk:
         if main is None:
             raise InvalidArgument("the module has no function `main`")
         block = main.regions[0].blocks[0]
-        name = attributes["sym_name"].value if "sym_name" in attributes else "main"
+        name = str(attributes["sym_name"].value) if "sym_name" in attributes else "main"
         check_storage(self.chip, name, self._taken(block), self._given(main))
-        b = Builder(self.chip, UNKNOWN)
-        params = b.params([self.type(a.type) for a in block.arguments])
-        outputs = self.block(b, block, _Frame(UNKNOWN, frozenset({"main"})), params)
+        results = len(main.attributes["function_type"].value.results)
+        donated = tuple(
+            i
+            for i, a in enumerate(
+                _dictionaries(main, "arg_attrs", len(block.arguments))
+            )
+            if "tf.aliasing_output" in a or "jax.buffer_donor" in a
+        )
         kinds = tuple(
-            a["mhlo.memory_kind"].value if "mhlo.memory_kind" in a else ""
-            for a in _dictionaries(main, "res_attrs", len(outputs))
+            str(a["mhlo.memory_kind"].value) if "mhlo.memory_kind" in a else ""
+            for a in _dictionaries(main, "res_attrs", results)
         )
-        return ir.Module(
-            name=name,
-            graph=b.graph(params, outputs),
-            donated=tuple(
-                i
-                for i, a in enumerate(_dictionaries(main, "arg_attrs", len(params)))
-                if "tf.aliasing_output" in a or "jax.buffer_donor" in a
-            ),
-            result_memory_kinds=kinds,
-        )
+        return main, name, donated, kinds
 
     def _taken(self, block: Any) -> list[Named]:
         """Return names, as JAX gives them, and types of the parameters."""
@@ -316,7 +333,8 @@ class _Walk:
                 ops, frame, call = stack.pop()
                 frame.values.update(zip(call.results, values))
                 continue
-            callee = self._callee(op, name, frame)
+            with reading(f"`{name}`"):
+                callee = self._callee(op, name, frame)
             if callee is not None:
                 target, inner = self.enter(callee, op, frame)
                 taken = [frame.values[v] for v in op.operands]
@@ -324,7 +342,7 @@ class _Walk:
                 stack.append((ops, frame, op))
                 frame, ops = inner, iter(target)
                 continue
-            b.loc = self.locations.read(op.location, name, frame.caller)
+            b.loc = self.place(op, frame)
             self.apply(b, op, name, frame)
         raise InvalidArgument("a block of the module has no terminator")
 
@@ -373,9 +391,14 @@ class _Walk:
             raise InvalidArgument(f"{name} of {callee!r}, which is not in the module")
         if callee in frame.active:
             raise InvalidArgument(f"function {callee!r} calls itself")
-        loc = self.locations.read(op.location, name, frame.caller)
+        loc = self.place(op, frame)
         inner = _Frame(loc, frame.active | {callee})
         return function.regions[0].blocks[0], inner
+
+    def place(self, op: Any, frame: _Frame) -> Location:
+        """Return the user's line of an op."""
+        with reading(f"the location of `{op.name}`"):
+            return self.locations.read(op.location, op.name, frame.caller)
 
     def apply(self, b: Builder, mlir_op: Any, name: str, frame: _Frame) -> None:
         """Lower one op; the only place that adds context to errors."""

@@ -183,7 +183,7 @@ def compile_artifact(
         VkoreError: the program cannot be compiled; the message says why.
     """
     module = lowering.read_module(artifact)
-    with module.context:
+    with module.context, lowering.reading("the interface"):
         signature = read_signature(module)
     wanted = lowering.Options(kernels=kernels_wanted())
     program = lowering.compile(module, chip, wanted)

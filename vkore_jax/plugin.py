@@ -32,6 +32,7 @@ def initialize() -> None:
     _jax_compat.register(PLATFORM, client.install(), PRIORITY)
     _jax_compat.enable_callbacks(PLATFORM)
     _jax_compat.enable_linalg(PLATFORM)
+    _jax_compat.explain_missing_rules(PLATFORM)
     _jax_compat.enable_cache(PLATFORM)
     _add_cpu()
     atexit.register(_bridge.shut_down)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from vkore_jax.chips import CHIPS, VK1, files, get_chip
+from vkore_jax.chips import CHIPS, VK1, Chip, files, get_chip
 from vkore_jax.errors import InvalidArgument
 from vkore_jax.pjrt.client import configure
 
@@ -177,3 +178,20 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
         get_chip(str(tmp_path / "nowhere.toml"))
     with pytest.raises(InvalidArgument, match=r"unknown chip 'vk9'.*ends in \.toml"):
         get_chip("vk9")
+
+
+WRONG = ("{}", "[]", "0", "nan", "true", "[1]", "[[]]", "{a = []}", "1979-05-27", "''",
+         "1e400", "'''a\nb'''", '"\\u0000"', "1" * 40)  # fmt: skip
+LEGAL = {("mac_rates", "{}"), ("sources", "{}"), *(("description", v) for v in WRONG)}
+
+
+@pytest.mark.parametrize("key", [x.name for x in dataclasses.fields(Chip)] + ["base"])
+def test_every_value_of_a_wrong_type_is_refused(tmp_path: Path, key: str) -> None:
+    rest = "" if key == "name" else 'name = "mine"\n'
+    rest += "" if key == "base" else 'base = "vk1"\n'
+    for value in WRONG:
+        path = write(tmp_path, f"{rest}{key} = {value}\n")
+        if (key, value) in LEGAL:
+            continue
+        with pytest.raises(InvalidArgument, match=r"chip\.toml"):
+            get_chip(path)

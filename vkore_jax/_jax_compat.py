@@ -31,6 +31,7 @@ from vkore_jax.callbacks import (
 from vkore_jax.errors import (
     InvalidProgram,
     UnsupportedOp,
+    UnsupportedPrimitive,
     VersionMismatch,
     VkoreError,
     status_code,
@@ -50,6 +51,8 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("jax._src.interpreters.mlir", "aval_to_ir_type"),
     ("jax._src.interpreters.mlir", "register_lowering"),
     ("jax._src.interpreters.mlir", "lower_fun"),
+    ("jax._src.interpreters.mlir", "lower_per_platform"),
+    ("jax._src.interpreters.mlir", "_platforms_for_eqn"),
     ("jax._src.lax.linalg", "eig_p"),
     ("jax._src.lax.linalg", "eigh_p"),
     ("jax._src.lax.linalg", "geqp3_p"),
@@ -430,6 +433,68 @@ def _buffer_callback(
     return results
 
 
+_DENSE = "convert the matrix to jax.experimental.sparse.BCOO and multiply with @"
+_ATTENTION = (
+    "call jax.nn.dot_product_attention without `implementation`, or "
+    "vkore_jax.primitives.attention"
+)
+INSTEAD: dict[str, str] = {
+    "spsolve": "solve the dense system with jnp.linalg.solve, iterate with "
+    "jax.scipy.sparse.linalg.cg or gmres, or call scipy.sparse.linalg.spsolve in a "
+    "jax.pure_callback",
+    "pallas_call": "a Pallas kernel is code for a GPU or TPU: pass interpret=True to "
+    "run its meaning here, or write it with jnp (the compiler fuses), or use "
+    "vkore_jax.primitives",
+    "scaled_matmul": "scale the operands with jnp and multiply with jnp.matmul",
+    "csr_spmm": _DENSE,
+    "csr_spmv": _DENSE,
+    "coo_spmm": _DENSE,
+    "coo_spmv": _DENSE,
+    "dot_product_attention_fwd": _ATTENTION,
+    "dot_product_attention_bwd": _ATTENTION,
+    "dot_product_attention_fp8_fwd": _ATTENTION,
+    "dot_product_attention_fp8_bwd": _ATTENTION,
+}
+"""Primitive that JAX has for other platforms only -> what to write instead.
+
+The rest of JAX's primitives have a rule here, by StableHLO or in `enable_linalg`; what
+other packages define is answered in general terms.
+"""
+
+
+def explain_missing_rules(platform: str) -> None:
+    """Say what to write instead of a primitive that has no rule for a platform."""
+    from jax._src.interpreters import mlir
+
+    original = mlir.lower_per_platform
+
+    @functools.wraps(original)
+    def lower(
+        ctx: Any, description: str, rules: Any, default: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        lacking = default is None and platform not in rules
+        if lacking and tuple(mlir._platforms_for_eqn(ctx)) == (platform,):
+            raise UnsupportedPrimitive(_no_rule(ctx, description, platform))
+        return original(ctx, description, rules, default, *args, **kwargs)
+
+    mlir.lower_per_platform = lower
+
+
+def _no_rule(ctx: Any, name: str, platform: str) -> str:
+    types = ", ".join(a.str_short() for a in ctx.avals_in)
+    place = _user_place(getattr(ctx, "traceback", None))
+    instead = INSTEAD.get(
+        name,
+        "write it with jnp or lax functions, run it on the host with "
+        "jax.pure_callback, or give it a rule of jnp functions with "
+        f"jax.interpreters.mlir.register_lowering(..., platform={platform!r})",
+    )
+    return (
+        f"JAX primitive {name!r} has no lowering rule for platform {platform!r}; "
+        f"{instead}\n  operands: {types}\n  at {place or 'unknown line'}"
+    )
+
+
 def enable_linalg(platform: str) -> None:
     """Lower the factorisations that JAX has on LAPACK, cuSOLVER or the TPU only."""
     from jax._src.interpreters import mlir
@@ -605,11 +670,16 @@ def equation_place(eqn: Any) -> str:
 
     Frames of neural-network libraries only count where there are no others.
     """
+    return _user_place(None if eqn is None else eqn.source_info.traceback)
+
+
+def _user_place(traceback: Any) -> str:
+    """Return "file:line" of the user's innermost frame, "" if unknown."""
     from jax._src import source_info_util
 
-    if eqn is None or eqn.source_info.traceback is None:
+    if traceback is None:
         return ""
-    frames = list(source_info_util.user_frames(eqn.source_info.traceback))
+    frames = list(source_info_util.user_frames(traceback))
     own = [
         f
         for f in frames

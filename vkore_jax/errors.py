@@ -35,6 +35,13 @@ class UnsupportedOp(VkoreError):
     """The user's program asks for something that the chip cannot do."""
 
 
+class UnsupportedPrimitive(UnsupportedOp, NotImplementedError):
+    """A primitive that JAX lowers on other platforms only.
+
+    JAX's own error for it is a NotImplementedError, which callers may expect.
+    """
+
+
 class NotYetImplemented(VkoreError):
     """The chip could do it; this compiler does not yet.  Our gap, not the user's."""
 

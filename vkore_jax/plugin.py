@@ -34,6 +34,7 @@ def initialize() -> None:
     _jax_compat.enable_views(PLATFORM, _bridge.export_buffers)
     _jax_compat.enable_linalg(PLATFORM)
     _jax_compat.enable_storage(PLATFORM)
+    _jax_compat.explain_missing_rules(PLATFORM)
     _jax_compat.enable_cache(PLATFORM)
     _jax_compat.on_clear_caches(inner.clear_code)
     _add_cpu()

@@ -101,10 +101,11 @@ def _profile(found: Mapping[str, Any]) -> Chip:
         )
     base = found.get("base")
     if base is not None:
-        if base not in CHIPS:
+        if not isinstance(base, str) or base not in CHIPS:
             raise InvalidArgument(
                 f"base: {base!r} is not one of {', '.join(CHIPS)}"
                 + nearest(str(base), CHIPS)
+                + f"; for example {example('base', 'vk1')}"
             )
         # What a base says of a number's source holds only where the number stays.
         kept = {k: v for k, v in CHIPS[base].sources.items() if k not in given}
@@ -130,6 +131,10 @@ def _value(name: str, value: Any, kind: str) -> Any:
     """Check the type of a field's value and freeze it."""
     wanted, words = _KINDS[kind]
     good = isinstance(value, wanted) and not isinstance(value, bool)
+    if good and isinstance(value, int):
+        good = value < 1 << 63  # TOML's integers have 64 bits
+    if good and name == "name":
+        good = value.isprintable() and bool(value.strip())
     if good and isinstance(value, list):
         good = all(isinstance(v, str) for v in value)
     if good and isinstance(value, dict):

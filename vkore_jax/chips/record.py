@@ -76,7 +76,7 @@ class Chip:
                 raise self._error(f"{name} must be a power of two, got {value!r}")
         for x in dataclasses.fields(self):
             value = getattr(self, x.name)
-            if isinstance(value, int | float) and value <= 0:
+            if isinstance(value, int | float) and not 0 < value < math.inf:
                 raise self._error(f"{x.name} must be positive, got {value!r}")
         needed = 8 * self.mxu_rows * self.mxu_cols * 4
         if self.scratchpad_bytes < needed // 2:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 Array = Any
 
@@ -26,6 +27,45 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 def real(x: Array) -> Array:
     """Return the real part, of real arrays too."""
     return x.real if jnp.iscomplexobj(x) else x
+
+
+def magnitude(x: Array) -> Array:
+    """Return |x|, or the larger of the two parts of a complex x: no overflow."""
+    if not jnp.iscomplexobj(x):
+        return jnp.abs(x)
+    return jnp.maximum(jnp.abs(x.real), jnp.abs(x.imag))
+
+
+def square(x: Array) -> Array:
+    """Return ``|x|^2``, real."""
+    if not jnp.iscomplexobj(x):
+        return x * x
+    return x.real * x.real + x.imag * x.imag
+
+
+def over(x: Array, divisor: Array) -> Array:
+    """Divide by real numbers, part by part: as exact as a real division."""
+    if not jnp.iscomplexobj(x):
+        return x / divisor
+    return lax.complex(x.real / divisor, x.imag / divisor)
+
+
+def unit(size: Array) -> Array:
+    """Return a power of two such that ``(size / unit)^2`` neither over- nor underflows.
+
+    1 for all but very small and very large numbers, so that dividing by it changes no
+    bit of ordinary results (the idea of LAPACK's xNRM2 and safmin in xLARFG).
+    """
+    exponent = jnp.finfo(size.dtype).maxexp // 3
+    small, large = 2.0**-exponent, 2.0**exponent
+    power = jnp.where(size > large, large * large, 1).astype(size.dtype)
+    return jnp.where(size < small, small * small, power).astype(size.dtype)
+
+
+def norm(x: Array, axis: int) -> Array:
+    """Euclidean norm along an axis, which keeps extent 1, of elements of any size."""
+    scale = unit(magnitude(x).max(axis, keepdims=True, initial=0))
+    return jnp.sqrt(square(over(x, scale)).sum(axis, keepdims=True)) * scale
 
 
 def diagonal(x: Array) -> Array:

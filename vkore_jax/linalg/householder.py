@@ -9,7 +9,19 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from vkore_jax.linalg.common import Array, adjoint, diagonal, eye_like, plain, real
+from vkore_jax.linalg.common import (
+    Array,
+    adjoint,
+    diagonal,
+    eye_like,
+    magnitude,
+    norm,
+    over,
+    plain,
+    real,
+    square,
+    unit,
+)
 
 
 def _reflector(column: Array, first: Array) -> tuple[Array, Array, Array]:
@@ -26,16 +38,19 @@ def _reflector(column: Array, first: Array) -> tuple[Array, Array, Array]:
         be done.
     """
     at = jnp.arange(column.shape[-2])[:, None] == first
+    scale = unit(magnitude(column).max(-2, keepdims=True))
+    column = over(column, scale)
     alpha = jnp.where(at, column, 0).sum(-2, keepdims=True)
     tail = jnp.where(at, 0, column)
-    rest = (jnp.abs(tail) ** 2).sum(-2, keepdims=True)
-    norm = jnp.sqrt(rest + jnp.abs(alpha) ** 2)
+    rest = square(tail).sum(-2, keepdims=True)
+    length = jnp.sqrt(rest + square(alpha))
     none = (rest == 0) & (alpha.imag == 0)
-    beta = jnp.where(real(alpha) >= 0, -norm, norm)
-    beta = jnp.where(none, real(alpha), beta).astype(column.dtype)
-    tau = jnp.where(none, 0, (beta - alpha) / jnp.where(none, 1, beta))
-    v = tail / jnp.where(none, 1, alpha - beta) + at
-    return v, tau, beta
+    beta = jnp.where(real(alpha) >= 0, -length, length)
+    beta = jnp.where(none, real(alpha), beta)
+    wide = beta.astype(column.dtype)
+    tau = jnp.where(none, 0, over(wide - alpha, jnp.where(none, 1, beta)))
+    v = tail / jnp.where(none, 1, alpha - wide) + at
+    return v, tau, (beta * scale).astype(column.dtype)
 
 
 def _reduce(a: Array) -> tuple[Array, Array]:
@@ -126,11 +141,11 @@ def pivoted_qr(a: Array) -> tuple[Array, Array, Array]:
     taus = jnp.zeros((*a.shape[:-2], count), a.dtype)
 
     def pick(x: Array, at: Array) -> Array:
-        return jnp.where(at, x, 0).sum(-1, keepdims=True)
+        return jnp.where(at, x, 0).sum(-1, keepdims=True, dtype=x.dtype)
 
     def step(j: Array, state: tuple[Array, Array, Array]) -> tuple[Array, ...]:
         x, order, taus = state
-        norms = jnp.where(rows >= j, jnp.abs(x) ** 2, 0).sum(-2)
+        norms = norm(jnp.where(rows >= j, x, 0), -2)[..., 0, :]
         best = jnp.where(cols >= j, norms, -1).argmax(-1)[..., None]
         here, there = cols == j, cols == best
         swapped = jnp.where(there, pick(order, here), order)

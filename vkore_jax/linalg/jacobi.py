@@ -21,7 +21,17 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from vkore_jax.linalg.common import Array, diagonal, eye_like, plain, real
+from vkore_jax.linalg.common import (
+    Array,
+    diagonal,
+    eye_like,
+    magnitude,
+    norm,
+    over,
+    plain,
+    real,
+    square,
+)
 
 MAX_SWEEPS = 30
 """Sweeps after which a method stops; 6 to 10 suffice up to a thousand rows."""
@@ -70,7 +80,7 @@ def _rotation(a: Array, b: Array, c: Array, active: Array) -> tuple[Array, ...]:
     tangent = jnp.where(active, tangent, 0)
     cosine = 1 / jnp.sqrt(1 + tangent * tangent)
     sine = tangent * cosine
-    phase = jnp.where(active, c / safe.astype(c.dtype), jnp.ones_like(c))
+    phase = jnp.where(active, over(c, safe), jnp.ones_like(c))
     return sine, sine / (1 + cosine), phase
 
 
@@ -127,8 +137,7 @@ def _padded(x: Array, rows: int, cols: int) -> Array:
 
 def _unit(x: Array) -> Array:
     """Scale columns to length 1."""
-    size = jnp.sqrt((jnp.abs(x) ** 2).sum(-2, keepdims=True))
-    return x / size.astype(x.dtype)
+    return over(x, norm(x, -2))
 
 
 @plain
@@ -152,9 +161,9 @@ def eigh(
     middle = jnp.where(eye, real(triangle).astype(a.dtype), 0)
     a = jnp.where(eye, middle, triangle + other)
     finite = jnp.isfinite(a).all((-2, -1))
-    size = jnp.abs(a).max((-2, -1), initial=0)
+    size = magnitude(a).max((-2, -1), initial=0)
     scale = jnp.where((size > 0) & finite, size, 1)
-    a = a / scale[..., None, None].astype(a.dtype)
+    a = over(a, scale[..., None, None])
     vectors = _jacobi(a)
     # Rayleigh quotients: the diagonal has seen the rounding of every rotation.
     product = jnp.matmul(a, vectors, precision=lax.Precision.HIGHEST)
@@ -182,7 +191,7 @@ def _jacobi(a: Array) -> Array:
     eps = jnp.finfo(a.dtype).eps
     # A pair is done when its product cannot move a value by more than the rounding of
     # the whole matrix does.
-    limit = eps / 2 * jnp.sqrt((jnp.abs(work) ** 2).sum((-2, -1)) / n)[..., None]
+    limit = eps / 2 * jnp.sqrt(square(work).sum((-2, -1)) / n)[..., None]
     corner = jnp.eye(half, dtype=bool)
     zero = jnp.zeros_like(corner)
     pairs = jnp.block([[zero, corner], [corner, zero]])
@@ -241,9 +250,9 @@ def svd(
         u = eye_like(a, m)[..., : m if full_matrices else 0]
         return (s, u, eye_like(a, 0)) if compute_uv else (s,)
     finite = jnp.isfinite(a).all((-2, -1))
-    size = jnp.abs(a).max((-2, -1), initial=0)
+    size = magnitude(a).max((-2, -1), initial=0)
     scale = jnp.where((size > 0) & finite, size, 1)
-    work = a / scale[..., None, None].astype(a.dtype)
+    work = over(a, scale[..., None, None])
     left = None
     if m > n:
         left, work = jnp.linalg.qr(
@@ -251,7 +260,7 @@ def svd(
         )
         work = work[..., :n, :]
     columns, right = _one_sided(work)
-    s = jnp.sqrt((jnp.abs(columns) ** 2).sum(-2))
+    s = norm(columns, -2)[..., 0, :]
     order = jnp.argsort(-s, axis=-1)
     s = jnp.take_along_axis(s, order, -1) * scale[..., None]
     bad = ~finite[..., None]
@@ -291,10 +300,12 @@ def _one_sided(a: Array) -> tuple[Array, Array]:
 
     def step(work: Array, right: Array) -> Any:
         first, second = work[..., :half], work[..., half:]
-        norms = (jnp.abs(work) ** 2).sum(-2)
+        norms = square(work).sum(-2)
         p, q = norms[..., :half], norms[..., half:]
         cross = (first.conj() * second).sum(-2)
-        active = jnp.abs(cross) > limit * jnp.sqrt(p) * jnp.sqrt(q)
+        # Columns whose squares underflow count as the least that has a square.
+        least = jnp.sqrt(jnp.maximum(norms, jnp.finfo(norms.dtype).tiny))
+        active = jnp.abs(cross) > limit * least[..., :half] * least[..., half:]
         sine, angle, phase = _rotation(p, q, cross, active)
         work = _turn(work, -1, sine, angle, phase.conj())
         right = _turn(right, -1, sine, angle, phase.conj())

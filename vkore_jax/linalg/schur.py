@@ -17,7 +17,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from vkore_jax.linalg.common import Array, adjoint, diagonal, eye_like, plain
+from vkore_jax.linalg.common import (
+    Array,
+    adjoint,
+    diagonal,
+    eye_like,
+    magnitude,
+    norm,
+    over,
+    plain,
+    square,
+)
 from vkore_jax.linalg.householder import unpacked_hessenberg
 
 MAX_STEPS = 30
@@ -31,7 +41,7 @@ def _entry(x: Array, i: Array, j: Array) -> Array:
 
 def _apply(x: Array, vectors: Array, v: Array) -> tuple[Array, Array]:
     """Apply ``P = I - 2 v v^H / (v^H v)`` as ``P x P`` and ``vectors P``."""
-    size = (jnp.abs(v) ** 2).sum()
+    size = square(v).sum()
     factor = jnp.where(size > 0, 2 / jnp.where(size > 0, size, 1), 0).astype(x.dtype)
     w = v * factor
     x = x - w[:, None] * (v.conj()[:, None] * x).sum(0)
@@ -41,16 +51,22 @@ def _apply(x: Array, vectors: Array, v: Array) -> tuple[Array, Array]:
 
 def _mirror(column: Array, first: Array) -> tuple[Array, Array]:
     """Return v of the reflection that turns a column into one element, and that."""
-    size = jnp.abs(column).max()
-    scaled = column / jnp.where(size > 0, size, 1).astype(column.dtype)
-    norm = jnp.sqrt((jnp.abs(scaled) ** 2).sum())
+    size = magnitude(column).max()
+    scaled = over(column, jnp.where(size > 0, size, 1))
+    total = jnp.sqrt(square(scaled).sum())
     at = jnp.arange(column.shape[0]) == first
     alpha = jnp.where(at, scaled, 0).sum()
     length = jnp.abs(alpha)
-    turn = alpha / jnp.where(length > 0, length, 1).astype(column.dtype)
+    turn = over(alpha, jnp.where(length > 0, length, 1))
     phase = jnp.where(length > 0, turn, 1).astype(column.dtype)
-    v = scaled + jnp.where(at, phase * norm, 0)
-    return v, -phase * norm * size
+    v = scaled + jnp.where(at, phase * total, 0)
+    return v, -phase * total * size
+
+
+def _block(x: Array, high: Array) -> tuple[Array, ...]:
+    """Return the 2 x 2 block that ends at `high`, row by row."""
+    at = high - 1, high
+    return tuple(_entry(x, i, j) for i in at for j in at)
 
 
 def _first_real(x: Array, low: Array, high: Array, steps: Array) -> Array:
@@ -58,8 +74,7 @@ def _first_real(x: Array, low: Array, high: Array, steps: Array) -> Array:
     n = x.shape[0]
     h = _entry
     # The closing 2 x 2 block gives the shifts; every tenth step an exceptional one.
-    a, b = h(x, high - 1, high - 1), h(x, high - 1, high)
-    c, d = h(x, high, high - 1), h(x, high, high)
+    a, b, c, d = _block(x, high)
     trace, det = a + d, a * d - b * c
     root = (a - d) ** 2 / 4 + b * c
     # Real shifts: the one next to the last element, twice.
@@ -84,8 +99,7 @@ def _first_real(x: Array, low: Array, high: Array, steps: Array) -> Array:
 def _first_complex(x: Array, low: Array, high: Array, steps: Array) -> Array:
     """First column of ``X - s`` for Wilkinson's shift."""
     h = _entry
-    a, b = h(x, high - 1, high - 1), h(x, high - 1, high)
-    c, d = h(x, high, high - 1), h(x, high, high)
+    a, b, c, d = _block(x, high)
     half = (a - d) / 2
     root = jnp.sqrt(half * half + b * c)
     root = jnp.where((half.conj() * root).real < 0, -root, root)
@@ -105,8 +119,9 @@ def _standard(x: Array, vectors: Array, low: Array) -> tuple[Array, Array]:
     off-diagonal elements of opposite sign.
     """
     n = x.shape[0]
-    a, b = _entry(x, low, low), _entry(x, low, low + 1)
-    c, d = _entry(x, low + 1, low), _entry(x, low + 1, low + 1)
+    block = jnp.stack(_block(x, low + 1))
+    size = jnp.abs(block).max()
+    a, b, c, d = block / jnp.where(size > 0, size, 1)
     half = (a - d) / 2
     disc = half * half + b * c
     is_real = disc >= 0
@@ -152,7 +167,9 @@ def _schur_one(x: Array, vectors: Array) -> tuple[Array, Array, Array]:
         vectors: (n, n), which the Schur vectors are multiplied to.
     """
     n = x.shape[-1]
-    eps = jnp.finfo(x.dtype).eps
+    info = jnp.finfo(x.dtype)
+    eps = info.eps
+    least = info.tiny * (n / eps)  # as xLAHQR's smlnum; the norm is about 1
     is_real = not jnp.iscomplexobj(x)
     width = 3 if is_real else 2
     index = jnp.arange(n)
@@ -166,7 +183,7 @@ def _schur_one(x: Array, vectors: Array) -> tuple[Array, Array, Array]:
         beside = middle + jnp.roll(middle, 1)
         whole = jnp.where(index > 0, jnp.where(under, size, 0).sum(1), 0)
         floor = jnp.where(beside > 0, beside, size.max())
-        small = (whole <= eps * floor) & (index > 0)
+        small = (whole <= jnp.maximum(eps * floor, least)) & (index > 0)
         x = jnp.where(under & small[:, None], 0, x)
         low = jnp.where((small | (index == 0)) & (index <= high), index, -1).max()
         single = low == high
@@ -180,7 +197,11 @@ def _schur_one(x: Array, vectors: Array) -> tuple[Array, Array, Array]:
 
         def sweep_case(x: Array, vectors: Array) -> tuple[Array, Array]:
             first = _first_real if is_real else _first_complex
-            start = first(x, low, high, steps)
+            # Squares of its elements must not vanish; the direction is what counts.
+            inside = (index >= low) & (index <= high)
+            scale = jnp.where(inside & inside[:, None], magnitude(x), 0).max()
+            scale = jnp.where(scale > 0, scale, 1)
+            start = first(over(x, scale), low, high, steps)
 
             def chase(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
                 x, vectors = state
@@ -206,8 +227,9 @@ def _schur_one(x: Array, vectors: Array) -> tuple[Array, Array, Array]:
         high, _, total, *_ = state
         return (high > 0) & (total < MAX_STEPS * n)
 
-    zero = jnp.int32(0)
-    start = (jnp.int32(n - 1), zero, zero, x, vectors)
+    # Indices have the type of `jnp.arange`, which `jax_enable_x64` decides.
+    zero = jnp.zeros((), index.dtype)
+    start = (zero + (n - 1), zero, zero, x, vectors)
     high, _, _, x, vectors = lax.while_loop(going, step, start)
     keep = index[:, None] <= index + 1 if is_real else index[:, None] <= index
     return jnp.where(keep, x, 0), vectors, high <= 0
@@ -228,9 +250,9 @@ def _schur(x: Array, vectors: Array) -> tuple[Array, Array, Array]:
 def _prepared(a: Array) -> tuple[Array, Array, Array, Array]:
     """Return finite, scale, and form and vectors of the scaled Hessenberg matrices."""
     finite = jnp.isfinite(a).all((-2, -1))
-    size = jnp.abs(a).max((-2, -1), initial=0)
+    size = magnitude(a).max((-2, -1), initial=0)
     scale = jnp.where((size > 0) & finite, size, 1)
-    a = a / scale[..., None, None].astype(a.dtype)
+    a = over(a, scale[..., None, None])
     a = jnp.where(finite[..., None, None], a, 0)
     return finite, scale, *unpacked_hessenberg(a)
 
@@ -297,7 +319,7 @@ def _triangular_vectors(form: Array) -> Array:
         # Nearly equal eigenvalues: the vector grows without bound; only its
         # direction matters.
         size = jnp.abs(x).max(-2, keepdims=True, initial=0)
-        return x / jnp.where(size > 1 / eps, size, 1).astype(x.dtype)
+        return over(x, jnp.where(size > 1 / eps, size, 1))
 
     return lax.fori_loop(0, n, step, eye_like(form, n))
 
@@ -306,15 +328,13 @@ def _normal(x: Array) -> Array:
     """Scale columns to length 1 with a real largest element, as xGEEV does."""
     if x.size == 0:
         return x
-    size = jnp.abs(x)
-    x = x / jnp.maximum(size.max(-2, keepdims=True), jnp.finfo(size.dtype).tiny)
-    size = jnp.abs(x)
-    norm = jnp.sqrt((size * size).sum(-2, keepdims=True))
-    x = x / norm
-    place = jnp.argmax(size, axis=-2, keepdims=True)
+    size = magnitude(x).max(-2, keepdims=True)
+    x = over(x, jnp.maximum(size, jnp.finfo(size.dtype).tiny))
+    x = over(x, norm(x, -2))
+    place = jnp.argmax(jnp.abs(x), axis=-2, keepdims=True)
     largest = jnp.arange(x.shape[-2])[:, None] == place
     pivot = jnp.where(largest, x, 0).sum(-2, keepdims=True)
-    x = x * (pivot.conj() / jnp.abs(pivot))
+    x = x * over(pivot.conj(), jnp.abs(pivot))
     return jnp.where(largest, x.real.astype(x.dtype), x)
 
 

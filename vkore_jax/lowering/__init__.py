@@ -11,7 +11,7 @@ from vkore_jax.chips import Chip
 from vkore_jax.lowering import ir
 from vkore_jax.lowering.access import Views
 from vkore_jax.lowering.allocate import allocate
-from vkore_jax.lowering.artifact import read_module
+from vkore_jax.lowering.artifact import read_module, reading
 from vkore_jax.lowering.emit import emit
 from vkore_jax.lowering.fuse import fuse, split
 from vkore_jax.lowering.legalize.layout import layout
@@ -21,7 +21,7 @@ from vkore_jax.lowering.tile import tile
 from vkore_jax.lowering.verify_ir import check
 from vkore_jax.program import Program
 
-__all__ = ["Options", "compile", "compile_module", "read_module"]
+__all__ = ["Options", "compile", "compile_module", "read_module", "reading"]
 
 DEFAULT = Options()
 

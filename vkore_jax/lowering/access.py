@@ -184,10 +184,14 @@ class Views:
 
 def walk(graph: Graph) -> Iterator[Node]:
     """Yield every node of a graph and of its nested graphs, outer first."""
-    for node in graph.nodes:
+    stack = [iter(graph.nodes)]
+    while stack:
+        node = next(stack[-1], None)
+        if node is None:
+            stack.pop()
+            continue
         yield node
-        for nested in node.graphs:
-            yield from walk(nested)
+        stack.extend(iter(g.nodes) for g in reversed(node.graphs))
 
 
 def producers(graph: Graph) -> Mapping[Value, Node]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from jaxlib.mlir import ir as mlir
@@ -15,6 +18,8 @@ _BYTECODE = b"ML\xefR"
 _PRODUCER = b"StableHLO_v"
 """Producer name in the header of a portable artifact's bytecode."""
 _HEADER_BYTES = 64
+_ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2})")
+"""A byte of a string in MLIR text."""
 
 
 def _new_context() -> Any:
@@ -47,6 +52,9 @@ def read_module(artifact: bytes) -> Any:
         if head.startswith(_BYTECODE) and _PRODUCER in head:
             context = _CONTEXTS.get(len(artifact))
             return stablehlo.deserialize_portable_artifact(context, artifact)
+        if not head.startswith(_BYTECODE):
+            # The bindings end the process over a message that is not UTF-8.
+            _ESCAPE.sub(lambda m: bytes.fromhex(m[1].decode()), artifact).decode()
         # An artifact brings its dialects along; a module needs `func` and others.
         context = _new_context()
         registry = mlir.DialectRegistry()
@@ -54,7 +62,8 @@ def read_module(artifact: bytes) -> Any:
         context.append_dialect_registry(registry)
         return mlir.Module.parse(artifact, context)
     except (mlir.MLIRError, ValueError, TypeError) as error:
-        reason = str(error).strip().split("\n")[0]
+        lines = [line.strip() for line in str(error).split("\n")]
+        reason = next((x for x in lines if x.startswith("error:")), lines[0])
         raise InvalidArgument(
             f"neither a StableHLO portable artifact nor an MLIR module: {reason}"
         ) from None
@@ -71,3 +80,28 @@ def is_donated(attributes: Any) -> bool:
         return True
     donor = "jax.buffer_donor"
     return donor in attributes and bool(mlir.BoolAttr(attributes[donor]).value)
+
+
+_UNREADABLE = (AttributeError, TypeError, ValueError, LookupError, RuntimeError)
+"""What the MLIR bindings raise for an attribute of another type than expected, and for
+text that is not UTF-8."""
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn what the bindings raise while parts of a module are read into our error.
+
+    For code that only reads: a mistake of the compiler must not be called the user's.
+
+    Raises:
+        InvalidArgument: it names what was read.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise
+    except _UNREADABLE as error:
+        raise InvalidArgument(
+            f"{what} of the module cannot be read: {type(error).__name__}: {error}; "
+            "the module is damaged, or was not made by JAX: write it anew"
+        ) from None

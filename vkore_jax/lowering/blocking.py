@@ -14,6 +14,7 @@ from typing import Any
 
 from vkore_jax import isa
 from vkore_jax.chips import Chip
+from vkore_jax.isa import room
 from vkore_jax.isa.strategies import STRATEGIES
 from vkore_jax.lowering.stages import K, StagePlan, TileSpec
 
@@ -47,7 +48,7 @@ class Blocking:
         if plan.k == K:
             self.free.append(K)
         self.sizes = [self._split(t) for t in plan.tiles]
-        self.sums = [i for i, t in enumerate(plan.tiles) if t.accumulated]
+        self.sums = [i for i, t in enumerate(plan.tiles) if t.sums]
 
     # ------------------------------------------------------------------ sizes
 
@@ -75,7 +76,7 @@ class Blocking:
         for (size, axes), tile in zip(self.sizes, self.plan.tiles):
             for axis in axes:
                 size *= blocks[axis]
-            size = -(-size // align) * align
+            size = room.slot_bytes(size, align)
             total += size * slots if tile.external else size
         return total
 
@@ -83,8 +84,8 @@ class Blocking:
         """Return the bytes of accumulators that a block needs."""
         total = 0
         for i in self.sums:
-            item = self.plan.tiles[i].dtype.itemsize
-            total += self.block_bytes(i, blocks) // item * max(4, item)
+            tile = self.plan.tiles[i]
+            total += self.block_bytes(i, blocks) // tile.dtype.itemsize * tile.sums
         return total
 
     def traffic(self, blocks: Mapping[int, int]) -> int:
@@ -279,7 +280,8 @@ def place(
     align = blocking.chip.scratchpad_align_bytes
     tiles = blocking.plan.tiles
     sizes = [
-        round_up(blocking.block_bytes(i, blocks), align) * (slots if t.external else 1)
+        room.slot_bytes(blocking.block_bytes(i, blocks), align)
+        * (slots if t.external else 1)
         for i, t in enumerate(tiles)
     ]
     if not reuse:

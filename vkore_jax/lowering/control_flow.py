@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vkore_jax.dtypes import I32
 from vkore_jax.lowering import ir
@@ -13,51 +13,81 @@ from vkore_jax.lowering.registry import RuleSet
 
 rules = RuleSet(__name__)
 
+Step = tuple[str, int, int, bool]
+"""``param <op> constant``: (micro-op, param position, constant, mirrored)."""
 MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
 
 @rules.lowers("stablehlo.while")
 def while_(b: Builder, op: Op, *inits: Value) -> tuple[Value, ...]:
-    """Loop; the trip count is found when the loop counts to a constant."""
+    """Loop; the trip count is found when the loop counts to a constant.
+
+    Every region is lowered once, or compile time would grow as a power of the depth of
+    nested loops: the count is found from the test and from the few ops that advance
+    the counter, before the body is lowered inside a loop or, for one trip, inline.
+    """
     cond_region, body_region = op.regions
     fixed = body_region.unchanged
     moving = [i for i in range(len(inits)) if i not in fixed]
-    starts = [inits[i] for i in moving]
+    # A loop that changes nothing runs for ever or not at all: keep it honest by
+    # carrying the first value.
+    carried = moving or list(range(len(inits)))[:1]
+    starts = [inits[i] for i in carried]
     types = [TensorType(v.dtype, v.shape) for v in starts]
 
-    def build(region: Region, keep: Sequence[int]) -> ir.Graph:
+    def opened() -> tuple[Builder, tuple[Value, ...], list[Value]]:
         # Values that no iteration changes are read from outside, not carried.
         child = b.child(loop=True)
         params = child.params(types)
         args = list(inits)
-        for position, param in zip(moving, params):
+        for position, param in zip(carried, params):
             args[position] = param
+        return child, params, args
+
+    def build(region: Region, keep: Sequence[int]) -> ir.Graph:
+        child, params, args = opened()
         outs = region.inline(child, args)
         return child.graph(params, [outs[i] for i in keep])
 
-    cond, body = build(cond_region, (0,)), build(body_region, moving)
-    trips = _trips(b, cond, body, starts)
-    outs = list(inits)
+    def advance(position: int) -> Step | None:
+        child, params, args = opened()
+        value = body_region.output(child, args, carried[position])
+        return None if value is None else _with_constant(b, value, params)
+
+    cond = build(cond_region, (0,))
+    trips = _trips(b, cond, starts, advance)
     if trips == 0:
-        return tuple(outs)
+        return inits
     if trips == 1:
         return tuple(body_region.inline(b, inits))
-    if not moving and b.known(cond.outputs[0]) in (None, True):
-        # A loop that changes nothing runs for ever or not at all: keep it honest by
-        # carrying the first value.
-        moving, starts = [0], [inits[0]] if inits else []
-        types = [TensorType(v.dtype, v.shape) for v in starts]
-        cond, body = build(cond_region, (0,)), build(body_region, moving)
+    body = build(body_region, carried)
+    if trips is None:
+
+        def seen(position: int) -> Step | None:
+            return _with_constant(b, body.outputs[position], body.params)
+
+        trips = _trips(b, cond, starts, seen)
     results = b.emit(ir.While, starts, types, cond=cond, body=body, trips=trips)
-    for position, value in zip(moving, results):
+    outs = list(inits)
+    for position, value in zip(carried, results):
         outs[position] = value
     return tuple(outs)
 
 
 def _trips(
-    b: Builder, cond: ir.Graph, body: ir.Graph, starts: Sequence[Value]
+    b: Builder,
+    cond: ir.Graph,
+    starts: Sequence[Value],
+    advance: Callable[[int], Step | None],
 ) -> int | None:
-    """Return how often ``while (i < limit) i += step`` runs, None when unknown."""
+    """Return how often ``while (i < limit) i += step`` runs, None when unknown.
+
+    Args:
+        b: the builder outside the loop.
+        cond: the test.
+        starts: initial values of the carried values.
+        advance: how an iteration changes the carried value at a position.
+    """
     known = b.known(cond.outputs[0])
     if known is not None and not known:
         return 0
@@ -66,7 +96,7 @@ def _trips(
         return None
     compare, position, limit, _ = test
     first = b.known(starts[position])
-    step = _with_constant(b, body.outputs[position], body.params)
+    step = None if first is None else advance(position)
     if first is None or step is None or step[1] != position:
         return None
     if step[0] == "add":
@@ -104,9 +134,7 @@ def count_trips(
     return trips if low <= first + trips * stride <= high else None
 
 
-def _with_constant(
-    b: Builder, value: Value, params: Sequence[Value]
-) -> tuple[str, int, int, bool] | None:
+def _with_constant(b: Builder, value: Value, params: Sequence[Value]) -> Step | None:
     """Match ``param <op> constant``: (micro-op, param position, constant, mirrored).
 
     A comparison with the constant on the left is returned the other way round.

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from vkore_jax import isa
 from vkore_jax.chips import Chip
 from vkore_jax.errors import ResourceExhausted
-from vkore_jax.lowering.blocking import round_up
+from vkore_jax.isa import room
 from vkore_jax.lowering.ir import Direct
 
 
@@ -37,21 +37,22 @@ def schedule(node: Direct, chip: Chip) -> Direct:
     )
 
     def staged(blocks: isa.ConvBlocks) -> int:
-        parts = blocks.staged_bytes()
-        return sum(round_up(2 * p, chip.scratchpad_align_bytes) for p in parts)
+        return room.conv_staged_bytes(blocks, chip.scratchpad_align_bytes)
+
+    def sums(blocks: isa.ConvBlocks) -> int:
+        return room.conv_sum_bytes(blocks, node.attrs["strategy"])
 
     while (
-        staged(blocks) > chip.scratchpad_bytes
-        or 4 * blocks.sums > chip.accumulator_bytes
+        staged(blocks) > chip.scratchpad_bytes or sums(blocks) > chip.accumulator_bytes
     ):
         halves = list(_halved(blocks, chip.scratchpad_bytes))
         if not halves:
             raise ResourceExhausted(
                 f"{node.loc}: one output of convolution {lhs} * {rhs} needs "
-                f"{staged(blocks):,} bytes of scratchpad, "
-                f"{staged(blocks) - chip.scratchpad_bytes:,} more than chip "
-                f"{chip.name!r} has; use a smaller window, fewer input channels or a "
-                "chip profile with more memory"
+                f"{staged(blocks):,} bytes of scratchpad and {sums(blocks):,} of "
+                f"accumulators, chip {chip.name!r} has {chip.scratchpad_bytes:,} and "
+                f"{chip.accumulator_bytes:,}; use a smaller window, fewer input "
+                "channels or a chip profile with more memory"
             )
         blocks = min(halves, key=isa.ConvBlocks.lhs_bytes)
     attrs = {

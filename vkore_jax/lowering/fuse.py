@@ -46,6 +46,7 @@ from vkore_jax.lowering.space import (
     region_size,
     source_region,
 )
+from vkore_jax.lowering.stages import sums_of
 
 MAX_SEARCH = 128
 """Items that a reachability search visits before it gives up (and does not fuse)."""
@@ -479,8 +480,7 @@ class _Fuser:
         for access, region in space.loads.items():
             used += 2 * block(region) * access.value.dtype.itemsize
         for node in space.contractions:
-            for value in node.results:
-                sums += block(space.regions[value]) * max(4, value.dtype.itemsize)
+            sums += block(space.regions[node.results[0]]) * sums_of(node)
         return used <= chip.scratchpad_bytes * 3 // 4 and sums <= chip.accumulator_bytes
 
     # ------------------------------------------------------------------ emission

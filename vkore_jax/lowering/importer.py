@@ -6,7 +6,7 @@ composites without a rule, error context.  What an op means is in the rule modul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir as mlir
@@ -37,7 +37,7 @@ from vkore_jax.lowering import (
     reduction,
     rng,
 )
-from vkore_jax.lowering.artifact import is_donated, read_module
+from vkore_jax.lowering.artifact import is_donated, read_module, reading
 from vkore_jax.lowering.builder import Builder
 from vkore_jax.lowering.ir import Value
 from vkore_jax.lowering.locations import UNKNOWN, Locations
@@ -67,6 +67,8 @@ RULES: RuleSet = RuleSet.union(
 RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 CALLS = frozenset({"func.call", "call"})
 TOKEN = TensorType(dtypes.BOOL, ())
+Argument = Callable[[Any], Value | None]
+"""What a block's argument is."""
 
 
 def import_artifact(
@@ -134,6 +136,66 @@ class _Region:
         b.loc = loc
         return outs
 
+    def output(self, b: Builder, args: Sequence[Value], position: int) -> Value | None:
+        loc = b.loc
+        given = dict(zip(self._block.arguments, args))
+        slice_ = _Slice(self._walk, b)
+        value = slice_.returned(self._block, position, self._frame, given.get)
+        b.loc = loc
+        return value
+
+
+class _Slice:
+    """Lowers what a value needs, as long as that is a few ops without regions."""
+
+    MOST = 16
+    """Ops; a counter is advanced by one, inside a few calls at most."""
+
+    def __init__(self, walk: _Walk, b: Builder) -> None:
+        self._walk = walk
+        self._b = b
+        self._left = self.MOST
+
+    def returned(
+        self, block: Any, position: int, frame: _Frame, argument: Argument
+    ) -> Value | None:
+        """Return the value that a block returns at a position, None if it is costly."""
+        last = block.operations[len(block.operations) - 1].operation
+        return self._value(last.operands[position], block, frame, argument)
+
+    def _value(
+        self, v: Any, block: Any, frame: _Frame, argument: Argument
+    ) -> Value | None:
+        owner = v.owner
+        if isinstance(owner, mlir.Block):
+            return argument(v) if owner == block else frame.values.get(v)
+        op = owner.operation
+        # Regions have one block, and no value of a sibling region can be seen.
+        if op.parent != block.owner:
+            return frame.values.get(v)
+        self._left -= 1
+        if self._left < 0 or len(op.regions):
+            return None
+        walk, name = self._walk, op.name
+        if name in CALLS:
+            target, inner = walk.enter(str(op.attributes["callee"].value), op, frame)
+
+            def outer(a: Any) -> Value | None:
+                operand = op.operands[mlir.BlockArgument(a).arg_number]
+                return self._value(operand, block, frame, argument)
+
+            return self.returned(target, v.result_number, inner, outer)
+        for operand in op.operands:
+            found = self._value(operand, block, frame, argument)
+            if found is None:
+                return None
+            frame.values[operand] = found
+        if name == "stablehlo.composite":
+            return None
+        self._b.loc = walk.place(op, frame)
+        walk.apply(self._b, op, name, frame)
+        return frame.values[v]
+
 
 class _Walk:
     """The import of one module."""
@@ -150,13 +212,35 @@ class _Walk:
         for op in module.body.operations:
             operation = op.operation
             if operation.name == "func.func":
-                name = operation.attributes["sym_name"].value
+                with reading("the name of a function"):
+                    name = operation.attributes["sym_name"].value
                 self.functions[name] = operation
 
     def run(self) -> ir.Module:
+        main, name, donated, kinds = self._interface()
+        block = main.regions[0].blocks[0]
+        b = Builder(self.chip, UNKNOWN)
+        params = b.params([self.type(a.type) for a in block.arguments])
+        outputs = self.block(b, block, _Frame(UNKNOWN, frozenset({"main"})), params)
+        return ir.Module(
+            name=name,
+            graph=b.graph(params, outputs),
+            donated=donated,
+            result_memory_kinds=kinds,
+            folded=tuple(b.shared.folded),
+        )
+
+    def _interface(self) -> tuple[Any, str, tuple[int, ...], tuple[str, ...]]:
+        """Return `main`, the module's name, donated arguments and memory kinds."""
+        with reading("the interface"):
+            return self._read_interface()
+
+    def _read_interface(self) -> tuple[Any, str, tuple[int, ...], tuple[str, ...]]:
         attributes = self.module.operation.attributes
         for count in ("mhlo.num_partitions", "mhlo.num_replicas"):
-            found = attributes[count].value if count in attributes else 1
+            found = (
+                mlir.IntegerAttr(attributes[count]).value if count in attributes else 1
+            )
             if found > 1:
                 raise NotYetImplemented(
                     f"the program is for {found} devices ({count} = {found}); programs "
@@ -167,26 +251,21 @@ class _Walk:
         if main is None:
             raise InvalidArgument("the module has no function `main`")
         block = main.regions[0].blocks[0]
-        name = attributes["sym_name"].value if "sym_name" in attributes else "main"
+        name = str(attributes["sym_name"].value) if "sym_name" in attributes else "main"
         check_storage(self.chip, name, self._taken(block), self._given(main))
-        b = Builder(self.chip, UNKNOWN)
-        params = b.params([self.type(a.type) for a in block.arguments])
-        outputs = self.block(b, block, _Frame(UNKNOWN, frozenset({"main"})), params)
+        results = len(main.attributes["function_type"].value.results)
+        donated = tuple(
+            i
+            for i, a in enumerate(
+                _dictionaries(main, "arg_attrs", len(block.arguments))
+            )
+            if is_donated(a)
+        )
         kinds = tuple(
-            a["mhlo.memory_kind"].value if "mhlo.memory_kind" in a else ""
-            for a in _dictionaries(main, "res_attrs", len(outputs))
+            str(a["mhlo.memory_kind"].value) if "mhlo.memory_kind" in a else ""
+            for a in _dictionaries(main, "res_attrs", results)
         )
-        return ir.Module(
-            name=name,
-            graph=b.graph(params, outputs),
-            donated=tuple(
-                i
-                for i, a in enumerate(_dictionaries(main, "arg_attrs", len(params)))
-                if is_donated(a)
-            ),
-            result_memory_kinds=kinds,
-            folded=tuple(b.shared.folded),
-        )
+        return main, name, donated, kinds
 
     def _taken(self, block: Any) -> list[Named]:
         """Return names, as JAX gives them, and types of the parameters."""
@@ -255,14 +334,17 @@ class _Walk:
                 ops, frame, call = stack.pop()
                 frame.values.update(zip(call.results, values))
                 continue
-            callee = self._callee(op, name, frame)
+            with reading(f"`{name}`"):
+                callee = self._callee(op, name, frame)
             if callee is not None:
-                target, inner = self._enter(callee, op, name, frame)
+                target, inner = self.enter(callee, op, frame)
+                taken = [frame.values[v] for v in op.operands]
+                inner.values.update(zip(target.arguments, taken))
                 stack.append((ops, frame, op))
                 frame, ops = inner, iter(target)
                 continue
-            b.loc = self.locations.read(op.location, name, frame.caller)
-            self._apply(b, op, name, frame)
+            b.loc = self.place(op, frame)
+            self.apply(b, op, name, frame)
         raise InvalidArgument("a block of the module has no terminator")
 
     def _callee(self, op: Any, name: str, frame: _Frame) -> str | None:
@@ -302,22 +384,24 @@ class _Walk:
                         return found
         return None
 
-    def _enter(
-        self, callee: str, op: Any, name: str, frame: _Frame
-    ) -> tuple[Any, _Frame]:
+    def enter(self, callee: str, op: Any, frame: _Frame) -> tuple[Any, _Frame]:
+        """Return the block of a function and its frame, without arguments."""
+        name = op.name
         function = self.functions.get(callee)
         if function is None:
             raise InvalidArgument(f"{name} of {callee!r}, which is not in the module")
         if callee in frame.active:
             raise InvalidArgument(f"function {callee!r} calls itself")
-        loc = self.locations.read(op.location, name, frame.caller)
+        loc = self.place(op, frame)
         inner = _Frame(loc, frame.active | {callee})
-        target = function.regions[0].blocks[0]
-        args = [frame.values[v] for v in op.operands]
-        inner.values.update(zip(target.arguments, args))
-        return target, inner
+        return function.regions[0].blocks[0], inner
 
-    def _apply(self, b: Builder, mlir_op: Any, name: str, frame: _Frame) -> None:
+    def place(self, op: Any, frame: _Frame) -> Location:
+        """Return the user's line of an op."""
+        with reading(f"the location of `{op.name}`"):
+            return self.locations.read(op.location, op.name, frame.caller)
+
+    def apply(self, b: Builder, mlir_op: Any, name: str, frame: _Frame) -> None:
         """Lower one op; the only place that adds context to errors."""
         values = frame.values
         operands = tuple(values[v] for v in mlir_op.operands)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from vkore_jax.dtypes import C64, F32, F64, I32
@@ -103,6 +104,38 @@ def _square(b: Builder, x: Value) -> Value:
     return b.vec("add", b.vec("mul", real, real), b.vec("mul", imag, imag))
 
 
+def _over(b: Builder, x: Value, divisor: Value) -> Value:
+    """Divide by real numbers, part by part."""
+    if x.dtype.kind != "c":
+        return b.vec("div", x, divisor)
+    parts = (b.vec(part, x, dtype=divisor.dtype) for part in ("real", "imag"))
+    return b.vec("complex", *(b.vec("div", p, divisor) for p in parts), dtype=x.dtype)
+
+
+def _unit(b: Builder, x: Value) -> Value:
+    """Return a power of two by which columns can be divided to have squares.
+
+    As `vkore_jax.linalg.common.unit` of each column's largest part: 1 for all but very
+    small and very large columns, so that ordinary results keep their bits.
+    """
+    parts = [x]
+    if x.dtype.kind == "c":
+        real = _real(b, x)
+        parts = [real, b.vec("imag", x, dtype=real.dtype)]
+    sizes = [b.vec("abs", p) for p in parts]
+    size = sizes[0] if len(sizes) == 1 else b.vec("max", *sizes)
+    size = b.reduce(size, ReduceKind.MAX, (len(x.shape) - 2,))
+    limit = 2.0 ** (int(ml_dtypes.finfo(size.dtype.numpy).maxexp) // 3)
+
+    def all_(number: float) -> Value:
+        return b.scalar(size.dtype, number, size.shape)
+
+    large = b.vec("gt", size, all_(limit))
+    power = b.select(large, all_(limit * limit), all_(1))
+    small = b.vec("lt", size, all_(1 / limit))
+    return b.select(small, all_(1 / limit / limit), power)
+
+
 def _outer_update(b: Builder, x: Value, column: Value, row: Value) -> Value:
     """Return ``x - column row``."""
     product = b.vec("mul", _spread(b, column, x.shape), _spread(b, row, x.shape))
@@ -124,7 +157,8 @@ def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
     Column j with x = a[j:, j], alpha = x[0]: beta = -sign(Re alpha) |x|,
     tau = (beta - alpha) / beta, v = (1, x[1:] / (alpha - beta)), H = I - tau v v^H,
     and H^H is applied.  A column that is real and zero below its first element has
-    tau = 0.
+    tau = 0.  Columns whose squares would vanish or overflow are scaled meanwhile, as in
+    LAPACK's xLARFG.
     """
     m, n = a.shape[-2:]
     batch = a.shape[:-2]
@@ -136,9 +170,11 @@ def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
     def step(c: Builder, j: Value, carry: tuple[Value, ...]) -> Sequence[Value]:
         x, factors = carry
         column = _line(c, x, j, -1)
-        alpha = _line(c, column, j, -2)
         zero = _zero(c, column)
-        tail = _where(c, "gt", j, -2, column, zero)
+        scale = _unit(c, _where(c, "ge", j, -2, column, zero))
+        scaled = _over(c, column, _spread(c, scale, column.shape))
+        alpha = _line(c, scaled, j, -2)
+        tail = _where(c, "gt", j, -2, scaled, zero)
         square = c.reduce(_square(c, tail), ReduceKind.SUM, (len(x.shape) - 2,))
         total = c.vec("add", square, _square(c, alpha))
         norm = c.vec("sqrt", total)
@@ -149,17 +185,19 @@ def qr(b: Builder, op: Op, a: Value) -> tuple[Value, Value]:
         real = _real(c, alpha)
         flip = c.vec("ge", real, _zero(c, real))
         beta = c.select(flip, c.vec("neg", norm), norm)
-        beta = c.convert(c.select(none, real, beta), a.dtype)
+        length = c.select(none, real, beta)
+        beta = c.convert(length, a.dtype)
         one = c.scalar(a.dtype, 1, alpha.shape)
-        divisor = c.select(none, one, beta)
-        tau = c.vec("div", c.vec("sub", beta, alpha), divisor)
+        divisor = c.select(none, _real(c, one), length)
+        tau = _over(c, c.vec("sub", beta, alpha), divisor)
         tau = c.select(none, _zero(c, tau), tau)
         pivot = c.select(none, one, c.vec("sub", alpha, beta))
         v = c.vec("div", tail, _spread(c, pivot, tail.shape))
         ones = c.scalar(a.dtype, 1, v.shape)
         full = _where(c, "eq", j, -2, ones, v)
         updated = _where(c, "gt", j, -1, _reflect(c, x, full, _conj(c, tau)), x)
-        stored = _where(c, "eq", j, -2, _spread(c, beta, v.shape), v)
+        kept = c.convert(c.vec("mul", length, scale), a.dtype)
+        stored = _where(c, "eq", j, -2, _spread(c, kept, v.shape), v)
         stored = _where(c, "lt", j, -2, column, stored)
         spread = _spread(c, stored, x.shape)
         factor = _spread(c, c.reshape(tau, (*batch, 1)), factors.shape)

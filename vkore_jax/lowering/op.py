@@ -6,18 +6,22 @@ typed strictly and so that every attribute is read (slowly) at most once.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import UnsupportedOp
+from vkore_jax.lowering.artifact import reading
 from vkore_jax.lowering.ir import Shape, Value
 
 Array = np.ndarray[Any, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class TensorType(NamedTuple):
@@ -58,6 +62,26 @@ class Region(Protocol):
     def inline(self, b: Any, args: Sequence[Value]) -> tuple[Value, ...]:
         """Lower the body into `b` and return the values that it returns."""
         ...
+
+    def output(self, b: Any, args: Sequence[Value], position: int) -> Value | None:
+        """Lower what one returned value needs; None when that is not a few plain ops.
+
+        What is lowered must not be used: the body is lowered again as a whole.
+        """
+        ...
+
+
+def _reads(
+    read: Callable[Concatenate[Op, str, P], R],
+) -> Callable[Concatenate[Op, str, P], R]:
+    """Make a reader of an attribute raise InvalidArgument when it is malformed."""
+
+    @functools.wraps(read)
+    def checked(self: Op, name: str, *args: P.args, **kwargs: P.kwargs) -> R:
+        with reading(f"attribute `{name}`"):
+            return read(self, name, *args, **kwargs)
+
+    return checked
 
 
 class Op:
@@ -108,16 +132,19 @@ class Op:
         """True when the attribute is present."""
         return name in self._mlir.attributes
 
+    @_reads
     def int(self, name: str, default: int = 0) -> int:
         """Value of an integer attribute."""
         attrs = self._mlir.attributes
         return int(attrs[name].value) if name in attrs else default
 
+    @_reads
     def flag(self, name: str) -> bool:
         """Value of a boolean attribute (false when absent)."""
         attrs = self._mlir.attributes
         return bool(attrs[name].value) if name in attrs else False
 
+    @_reads
     def ints(self, name: str, default: Shape | None = None) -> Shape:
         """Value of an array of integers; also of a dense vector."""
         attrs = self._mlir.attributes
@@ -129,6 +156,7 @@ class Op:
         except TypeError:  # a tensor of more than one axis
             return tuple(int(i) for i in np.asarray(attr).reshape(-1))
 
+    @_reads
     def pairs(self, name: str, count: int) -> tuple[Shape, Shape]:
         """Columns of an (n, 2) integer matrix such as `padding` (zeros when absent)."""
         attrs = self._mlir.attributes
@@ -137,16 +165,19 @@ class Op:
         flat = [int(i) for i in np.asarray(attrs[name]).reshape(-1)]
         return tuple(flat[0::2]), tuple(flat[1::2])
 
+    @_reads
     def text(self, name: str, default: str = "") -> str:
         """Value of a string attribute or the name of a symbol reference."""
         attrs = self._mlir.attributes
         return str(attrs[name].value) if name in attrs else default
 
+    @_reads
     def word(self, name: str, default: str = "") -> str:
         """Value of a dialect's enumeration attribute, such as ``LT``."""
         attrs = self._mlir.attributes
         return _last_word(str(attrs[name])) if name in attrs else default
 
+    @_reads
     def words(self, name: str) -> tuple[str, ...]:
         """Values of an array of enumeration attributes."""
         attrs = self._mlir.attributes
@@ -154,6 +185,7 @@ class Op:
             return ()
         return tuple(_last_word(str(a)) for a in attrs[name])
 
+    @_reads
     def fields(self, name: str) -> dict[str, Any]:
         """Fields of a structured attribute, as ints, strings and tuples of ints."""
         attrs = self._mlir.attributes
@@ -164,8 +196,10 @@ class Op:
         attrs = self._mlir.attributes
         if "composite_attributes" not in attrs:
             return {}
-        return {a.name: a.attr.value for a in attrs["composite_attributes"]}
+        with reading("`composite_attributes`"):
+            return {a.name: a.attr.value for a in attrs["composite_attributes"]}
 
+    @_reads
     def source(self, name: str) -> str:
         """MLIR text of an attribute, empty when absent."""
         attrs = self._mlir.attributes

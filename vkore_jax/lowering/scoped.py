@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vkore_jax import isa
-from vkore_jax.isa import NO_AXIS, Phase, ReduceKind, View
+from vkore_jax.isa import NO_AXIS, Phase, View
 from vkore_jax.lowering.access import Views
 from vkore_jax.lowering.ir import Gemm, Node, Reduce, Shape, Value, Vec
 from vkore_jax.lowering.micro import MicroBuilder
 from vkore_jax.lowering.plan import FusedGroup
 from vkore_jax.lowering.scoped_axes import Axes, Dims, Read
 from vkore_jax.lowering.scoped_blocking import ScopePlan
-from vkore_jax.lowering.stages import TileSpec, assign_phases
+from vkore_jax.lowering.stages import TileSpec, assign_phases, sums_of
 
 
 class ScopeBuilder:
@@ -175,12 +175,10 @@ class ScopeBuilder:
         """
         if value not in self.tile_of:
             axes = self._cut(self.axes.dims(value))
-            spec = TileSpec(
-                value.dtype, value.shape, axes, value in self.stored, bool(sums)
-            )
+            spec = TileSpec(value.dtype, value.shape, axes, value in self.stored, sums)
             tile = self.tile_of[value] = self._new_tile(spec)
-            if sums:
-                self.plan.sums[tile] = (sums, held)
+            if held:
+                self.plan.held.add(tile)
         return self.tile_of[value]
 
     def _cut(self, dims: Dims) -> Shape:
@@ -236,22 +234,16 @@ class ScopeBuilder:
 
     def _gemm(self, node: Gemm, phase: Phase) -> None:
         lhs, rhs = (self._operand(node, i, phase) for i in (0, 1))
-        size = max(4, node.operands[0].dtype.itemsize)
-        out = self._value_tile(node.result, size, self._held(node))
+        out = self._value_tile(node.result, sums_of(node), self._held(node))
         self.plan.stages.append(isa.Gemm(lhs, rhs, out, node.strategy, phase))
         self._store(node.results, phase)
 
     def _reduce(self, node: Reduce, phase: Phase) -> None:
         src = self._operand(node, 0, phase)
-        size = max(4, node.operands[0].dtype.itemsize)
-        if node.kind is ReduceKind.LOGSUMEXP:
-            size *= 2
-        elif len(node.results) > 1:
-            size += 8
-        held = self._held(node)
-        outs = tuple(
-            self._value_tile(v, size if i == 0 else 1, held)
-            for i, v in enumerate(node.results)
+        first, *others = node.results
+        outs = (
+            self._value_tile(first, sums_of(node), self._held(node)),
+            *(self._value_tile(v) for v in others),
         )
         self.plan.stages.append(isa.Reduce(src, outs, node.kind, node.axes, phase))
         self._store(node.results, phase)

@@ -18,12 +18,11 @@ class ScopePlan(StagePlan):
 
     Attributes:
         matrix: classes of rows and columns of products.
-        sums: tiles that leave the accumulators: bytes of an element there, and whether
-            they stay over the K steps.
+        held: tiles that stay in the accumulators over the K steps.
     """
 
     matrix: frozenset[int] = frozenset()
-    sums: dict[int, tuple[int, bool]] = dataclasses.field(default_factory=dict)
+    held: set[int] = dataclasses.field(default_factory=set)
 
     def key(self) -> Any:
         """Return what decides the schedule: plans of equal key share it."""
@@ -53,13 +52,13 @@ class ScopeBlocking(Blocking):
     def accumulators(self, blocks: Mapping[int, int]) -> int:
         """Return the bytes that stay over the K steps, and the largest that do not."""
         held = passing = 0
-        for tile, (size, stays) in self.plan.sums.items():
-            item = self.plan.tiles[tile].dtype.itemsize
-            elements = self.block_bytes(tile, blocks) // item
-            if stays:
-                held += elements * size
+        for i in self.sums:
+            tile = self.plan.tiles[i]
+            size = self.block_bytes(i, blocks) // tile.dtype.itemsize * tile.sums
+            if i in self.plan.held:
+                held += size
             else:
-                passing = max(passing, elements * size)
+                passing = max(passing, size)
         return held + passing
 
     def solve_best(self) -> Solution | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from vkore_jax import isa
 from vkore_jax.dtypes import DType
-from vkore_jax.isa import NO_AXIS, Phase, View, row_major
+from vkore_jax.isa import NO_AXIS, Phase, View, room, row_major
 from vkore_jax.lowering.access import Access, Views
 from vkore_jax.lowering.ir import Gemm, Node, Reduce, Shape, Value, Vec
 from vkore_jax.lowering.micro import MicroBuilder, iota_axes
@@ -44,8 +44,8 @@ class TileSpec:
     axes: Shape
     external: bool
     """Loaded from or stored to DRAM: double buffering helps."""
-    accumulated: bool = False
-    """Leaves the accumulators: its block must fit there."""
+    sums: int = 0
+    """Accumulator bytes of an element; 0 when it does not leave the accumulators."""
 
 
 @dataclass
@@ -76,6 +76,16 @@ class StagePlan:
         )
         axes = (tuple(self.extents), self.k_extent, self.k, frozenset(self.locked))
         return axes, tuple(self.tiles), moves, products
+
+
+def sums_of(node: Node) -> int:
+    """Return the accumulator bytes of an element of a node's first result.
+
+    They hold what belongs to further results (the index of an ARGMAX), too.
+    """
+    assert isinstance(node, Gemm | Reduce)
+    how = node.strategy if isinstance(node, Gemm) else node.kind
+    return room.sum_bytes(how, node.operands[0].dtype)
 
 
 class StageBuilder:
@@ -209,14 +219,14 @@ class StageBuilder:
         self.plan.tiles.append(spec)
         return len(self.plan.tiles) - 1
 
-    def _value_tile(self, value: Value, accumulated: bool = False) -> int:
+    def _value_tile(self, value: Value, sums: int = 0) -> int:
         """Return the tile of a value that the group computes."""
         if value not in self.tile_of:
             region = self.space.regions[value]
             on = [self._on(region, i) for i in range(len(self.axes))]
             shape = tuple(e if o else 1 for e, o in zip(self.extents, on))
             axes = tuple(i if o else NO_AXIS for i, o in enumerate(on))
-            spec = TileSpec(value.dtype, shape, axes, value in self.stored, accumulated)
+            spec = TileSpec(value.dtype, shape, axes, value in self.stored, sums)
             self.tile_of[value] = self._new_tile(spec)
         return self.tile_of[value]
 
@@ -264,7 +274,7 @@ class StageBuilder:
 
     def _gemm(self, node: Gemm, phase: Phase) -> None:
         lhs, rhs = (self._matrix(node, i, phase) for i in (0, 1))
-        out = self._value_tile(node.result, accumulated=True)
+        out = self._value_tile(node.result, sums_of(node))
         self.plan.stages.append(isa.Gemm(lhs, rhs, out, node.strategy, phase))
         self._store(node.results, phase)
 
@@ -304,7 +314,11 @@ class StageBuilder:
 
     def _reduce(self, node: Reduce, phase: Phase) -> None:
         src = self._operand(node, node.operands[0], phase)
-        outs = tuple(self._value_tile(v, accumulated=True) for v in node.results)
+        first, *others = node.results
+        outs = (
+            self._value_tile(first, sums_of(node)),
+            *(self._value_tile(v) for v in others),
+        )
         axes = tuple(sorted(self._reduced(node)))
         self.plan.stages.append(isa.Reduce(src, outs, node.kind, axes, phase))
         self._store(node.results, phase)

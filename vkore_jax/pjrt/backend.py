@@ -195,7 +195,7 @@ def compile_artifact(
         VkoreError: the program cannot be compiled; the message says why.
     """
     module = lowering.read_module(artifact)
-    with module.context:
+    with module.context, lowering.reading("the interface"):
         interface = read_interface(module)
     wanted = lowering.Options(kernels=kernels_wanted())
     program = lowering.compile(module, chip, wanted)

@@ -23,10 +23,10 @@ from vkore_jax.isa import (
     Reduce,
     ReduceKind,
     Store,
-    Strategy,
     Tile,
     Transpose,
     Vec,
+    room,
 )
 from vkore_jax.isa.limits import BLOCKS, RANK
 from vkore_jax.isa.micro import MICRO_OPS
@@ -34,10 +34,9 @@ from vkore_jax.isa.rules import Rules
 from vkore_jax.verify.checks import ITEMSIZE, Context, numbers, registers
 
 _IOTA = MICRO_OPS["iota"].code
-_ARGS = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
 _KINDS = {
     **dict.fromkeys((ReduceKind.SUM, ReduceKind.PROD), "biufc"),
-    **dict.fromkeys((ReduceKind.MAX, ReduceKind.MIN, *_ARGS), "biuf"),
+    **dict.fromkeys((ReduceKind.MAX, ReduceKind.MIN, *room.ARGS), "biuf"),
     **dict.fromkeys((ReduceKind.AND, ReduceKind.OR, ReduceKind.XOR), "biu"),
     ReduceKind.LOGSUMEXP: "f",
 }
@@ -46,7 +45,7 @@ _NEVER = 1 << 30
 
 def slot_bytes(tile: Tile, grid: Sequence[GridAxis], align: int) -> int:
     """Return the distance of a tile's slots: a full block, rounded up to alignment."""
-    return -(-tile.block_bytes(tuple(grid)) // align) * align
+    return room.slot_bytes(tile.block_bytes(tuple(grid)), align)
 
 
 class GroupCheck:
@@ -155,7 +154,7 @@ class GroupCheck:
                     f"tile {i}: scratchpad offset must be a multiple of {mask + 1}, "
                     f"found {t.offset}"
                 )
-            size = ((size + mask) & ~mask) * t.slots
+            size = room.slot_bytes(size, mask + 1) * t.slots
             if t.offset + size > capacity:
                 raise ResourceExhausted(
                     f"tile {i} ends at byte {t.offset + size} of the scratchpad; the "
@@ -325,8 +324,7 @@ def _gemm(g: GroupCheck, s: Gemm) -> None:
     g.ctx.product(a.dtype, b.dtype, c.dtype, s.strategy)
     if cut != NO_AXIS:
         g.ctx.segments(g.group.grid[cut], s.strategy)
-        lanes = s.strategy is Strategy.LANES
-        g.hold(s.out, max(4, a.dtype.itemsize) if lanes else 4)
+        g.hold(s.out, room.sum_bytes(s.strategy, a.dtype))
 
 
 @STAGE_RULES.rule(Vec)
@@ -398,7 +396,7 @@ def _reduce(g: GroupCheck, s: Reduce) -> None:
         raise InvalidProgram(f"axes must be distinct and at least one, found {s.axes}")
     if not all(0 <= a < rank for a in s.axes):
         raise InvalidProgram(f"axes {s.axes} do not exist in shape {src.shape}")
-    is_arg = s.kind in _ARGS
+    is_arg = s.kind in room.ARGS
     if len(outs) != 1 + is_arg:
         raise InvalidProgram(
             f"{s.kind.name} writes {1 + is_arg} tiles, found {len(outs)}"
@@ -421,9 +419,7 @@ def _reduce(g: GroupCheck, s: Reduce) -> None:
             )
     _check_reduce_types(s, src, outs)
     if cut:
-        size = max(4, src.dtype.itemsize)
-        pair = {ReduceKind.LOGSUMEXP: size, **dict.fromkeys(_ARGS, 8)}
-        g.hold(s.outs[0], size + pair.get(s.kind, 0))
+        g.hold(s.outs[0], room.sum_bytes(s.kind, src.dtype))
         g.held.update(s.outs)
 
 
@@ -452,7 +448,7 @@ def _check_reduce_types(s: Reduce, src: Tile, outs: Sequence[Tile]) -> None:
             f"{s.kind.name} of {src.dtype} gives {src.dtype} (or f32 sums of narrower "
             f"floats), found a tile of {value}"
         )
-    if s.kind not in _ARGS:
+    if s.kind not in room.ARGS:
         return
     if len(s.axes) != 1:
         raise InvalidProgram(f"{s.kind.name} reduces one axis, found {s.axes}")

@@ -32,6 +32,7 @@ from vkore_jax.isa import (
     Sort,
     View,
     While,
+    room,
 )
 from vkore_jax.isa.limits import TRIPS
 from vkore_jax.isa.rules import Rules
@@ -246,8 +247,7 @@ def _conv(ctx: Context, cmd: Conv) -> None:
 
 
 def _conv_capacity(ctx: Context, cmd: Conv) -> None:
-    align = ctx.pad_align
-    staged = sum(-(-2 * n // align) * align for n in cmd.staged_bytes())
+    staged = room.conv_staged_bytes(cmd.blocks, ctx.pad_align)
     blocks = (
         f"blocks of {cmd.block_n} samples, {'x'.join(map(str, cmd.block_out)) or '1'} "
         f"positions and {cmd.block_o} features"
@@ -257,7 +257,7 @@ def _conv_capacity(ctx: Context, cmd: Conv) -> None:
             f"{blocks} need {staged} bytes of scratchpad, chip {ctx.chip.name!r} has "
             f"{ctx.chip.scratchpad_bytes}: use smaller blocks"
         )
-    sums = cmd.blocks.sums * 4
+    sums = room.conv_sum_bytes(cmd.blocks, cmd.strategy)
     if sums > ctx.chip.accumulator_bytes:
         raise ResourceExhausted(
             f"{blocks} need {sums} bytes of accumulators, chip {ctx.chip.name!r} has "

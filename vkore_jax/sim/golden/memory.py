@@ -16,7 +16,7 @@ import numpy as np
 from vkore_jax.chips import Chip
 from vkore_jax.dtypes import DType
 from vkore_jax.errors import HazardError, InvalidArgument, InvalidProgram
-from vkore_jax.isa import Command, Group, Segment, View
+from vkore_jax.isa import Command, Group, Segment, View, room
 from vkore_jax.isa.access import written_buffers
 from vkore_jax.program import Buffer, Program
 
@@ -169,7 +169,7 @@ class Scratchpad:
         self._group = group
         align = self._align = chip.scratchpad_align_bytes
         self._slot_bytes = [
-            -(-t.block_bytes(group.grid) // align) * align for t in group.tiles
+            room.slot_bytes(t.block_bytes(group.grid), align) for t in group.tiles
         ]
         size = chip.scratchpad_bytes
         self._bytes = np.full(size, POISON, np.uint8)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -29,14 +28,13 @@ from vkore_jax.callbacks import (
     HostContext,
 )
 from vkore_jax.errors import (
-    InvalidProgram,
     UnsupportedOp,
     UnsupportedPrimitive,
     VersionMismatch,
     VkoreError,
     status_code,
 )
-from vkore_jax.pjrt import container
+from vkore_jax.pjrt import bound, container
 
 TESTED_MIN = (0, 10, 2)
 """Oldest JAX that the tests run with."""
@@ -168,7 +166,7 @@ def enable_cache(platform: str) -> None:
         cache_key: str, compile_options: Any, backend: Any, *rest: Any, **more: Any
     ) -> tuple[Any, int | None]:
         if backend.platform == platform:
-            backend = _Binding(backend, cache_key)
+            backend = bound.Client(backend, cache_key)
         return get(cache_key, compile_options, backend, *rest, **more)
 
     @functools.wraps(put)
@@ -176,7 +174,7 @@ def enable_cache(platform: str) -> None:
         cache_key: str, module_name: str, executable: Any, backend: Any, *rest: Any
     ) -> None:
         if backend.platform == platform:
-            executable = _Bound(executable, cache_key)
+            executable = bound.Executable(executable, cache_key)
         try:
             put(cache_key, module_name, executable, backend, *rest)
         except jax.errors.JaxRuntimeError as error:
@@ -187,44 +185,6 @@ def enable_cache(platform: str) -> None:
 
     compilation_cache.put_executable_and_time = put_executable_and_time
     compilation_cache.get_executable_and_time = get_executable_and_time
-
-
-class _Bound:
-    """An executable whose stored form is bound to its key in JAX's cache."""
-
-    def __init__(self, executable: Any, key: str) -> None:
-        self._executable, self._key = executable, key
-
-    def serialize(self) -> bytes:
-        """Return what `_Binding` reads."""
-        return container.seal(
-            _CACHED, _digest(self._key) + self._executable.serialize()
-        )
-
-
-class _Binding:
-    """A client that loads what is stored under one key of JAX's cache, nothing else."""
-
-    def __init__(self, backend: Any, key: str) -> None:
-        self._backend, self._key = backend, key
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
-
-    def deserialize_executable(self, data: bytes, *args: Any) -> Any:
-        """Load an executable.
-
-        Raises:
-            InvalidProgram: the bytes are damaged, or were stored under another key.
-        """
-        body = container.unseal(_CACHED, data)
-        digest = _digest(self._key)
-        if not body.startswith(digest):
-            raise InvalidProgram(
-                f"the entry {self._key} of JAX's compilation cache was stored under "
-                "another key: it is another program's; remove the file"
-            )
-        return self._backend.deserialize_executable(body[len(digest) :], *args)
 
 
 def enable_storage(platform: str) -> None:
@@ -268,11 +228,6 @@ def enable_storage(platform: str) -> None:
 
 
 _STORED = b"VKSTOR"
-_CACHED = b"VKCACH"
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()
 
 
 def enable_views(

@@ -38,17 +38,16 @@ class Dram:
         self.strays = 0
         self._buffers = program.buffers
         self._align = chip.dram_align_bytes
-        self._bytes: dict[Segment, np.ndarray] = {}
-        self._owner: dict[Segment, np.ndarray] = {}
+        nothing = np.empty(0, np.uint8), np.empty(0, np.int64)
+        self._bytes: dict[Segment, np.ndarray] = dict.fromkeys(Segment, nothing[0])
+        self._owner: dict[Segment, np.ndarray] = dict.fromkeys(Segment, nothing[1])
         ends = dict.fromkeys(Segment, 0)
         ends[Segment.CONSTANT] = len(program.constants)
         for i in _held(program):
             b = program.buffers[i]
             ends[b.segment] = max(ends[b.segment], b.offset + b.nbytes)
         for segment in Segment:
-            size = self._units(ends[segment]) * self._align
-            self._bytes[segment] = np.full(size, POISON, np.uint8)
-            self._owner[segment] = np.full(self._units(size), NOBODY, np.int64)
+            self._reserve(segment, ends[segment])
         constants = np.frombuffer(program.constants, np.uint8)
         self._bytes[Segment.CONSTANT][: len(constants)] = constants
         for i, buffer in enumerate(program.buffers):
@@ -82,6 +81,7 @@ class Dram:
             raise InvalidProgram(f"destination is not a whole dense buffer: {view!r}")
         buffer = self._buffers[view.buffer]
         end = buffer.offset + buffer.nbytes
+        self._reserve(buffer.segment, end)
         self._bytes[buffer.segment][buffer.offset : end] = POISON
         self._claim(view.buffer)
         self.strays += self.owner is None
@@ -120,11 +120,21 @@ class Dram:
         if high < low:
             return
         owner = self._owned(buffer)
-        if (owner == view.buffer).all():
+        if owner.size and (owner == view.buffer).all():
             return
-        thief = next(int(o) for o in owner if o != view.buffer)
+        thief = next((int(o) for o in owner if o != view.buffer), NOBODY)
         what = "was never written" if thief == NOBODY else f"belongs to buffer {thief}"
         raise HazardError(f"buffer {view.buffer} is read but {what}")
+
+    def _reserve(self, segment: Segment, end: int) -> None:
+        """Have memory up to an address, poisoned."""
+        old_bytes, old_owner = self._bytes[segment], self._owner[segment]
+        size = self._units(end) * self._align
+        if size > len(old_bytes):
+            self._bytes[segment] = np.full(size, POISON, np.uint8)
+            self._bytes[segment][: len(old_bytes)] = old_bytes
+            self._owner[segment] = np.full(self._units(size), NOBODY, np.int64)
+            self._owner[segment][: len(old_owner)] = old_owner
 
     def _units(self, size: int) -> int:
         return -(-size // self._align)
@@ -154,7 +164,7 @@ class Dram:
 
 
 def _held(program: Program) -> set[int]:
-    """Return the buffers that ever hold a value; no memory is spent on others."""
+    """Return the buffers that a program writes; no memory is spent on others."""
     specs = (*program.params, *program.results)
     constants = (
         i for i, b in enumerate(program.buffers) if b.segment is Segment.CONSTANT

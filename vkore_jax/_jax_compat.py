@@ -438,6 +438,7 @@ def explain_missing_rules(platform: str) -> None:
 def _no_rule(ctx: Any, name: str, platform: str) -> str:
     types = ", ".join(a.str_short() for a in ctx.avals_in)
     place = _user_place(getattr(ctx, "traceback", None))
+    at = f"\n  at {place}" if place else ""
     instead = INSTEAD.get(
         name,
         "write it with jnp or lax functions, run it on the host with "
@@ -446,7 +447,7 @@ def _no_rule(ctx: Any, name: str, platform: str) -> str:
     )
     return (
         f"JAX primitive {name!r} has no lowering rule for platform {platform!r}; "
-        f"{instead}\n  operands: {types}\n  at {place or 'unknown line'}"
+        f"{instead}\n  operands: {types}{at}"
     )
 
 

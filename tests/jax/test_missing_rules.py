@@ -37,7 +37,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], str]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_message(name: str) -> None:
     function, instead = ROWS[name]
-    pattern = f"(?s)'{name}' has no lowering rule.*{instead}.*float32\\[3\\].*at .*missing_rules\\.py:"
+    pattern = f"(?s)'{name}' has no lowering rule.*{instead}.*float32\\[3\\]"
     with pytest.raises(UnsupportedPrimitive, match=pattern):
         jax.jit(lambda x: function(x * 2))(jnp.ones(3))
     assert issubclass(UnsupportedPrimitive, NotImplementedError)

@@ -114,6 +114,29 @@ def test_element_type_selects_the_strategy(
     assert gemm.result.dtype.name == result
 
 
+@pytest.mark.parametrize("types", [("f16", "bf16"), ("bf16", "f16")])
+def test_the_operand_with_more_digits_decides(types: tuple[str, str]) -> None:
+    """JAX converts to one type first; another front end need not."""
+    a, b = f"tensor<4x5x{types[0]}>", f"tensor<5x6x{types[1]}>"
+    body = f"""(%a: {a}, %b: {b}) -> tensor<4x6xf32> {{
+      %r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+        : ({a}, {b}) -> tensor<4x6xf32>
+      return %r : tensor<4x6xf32> }}"""
+    (gemm,) = of(import_artifact(text(body), VK1), ir.Gemm)
+    assert gemm.strategy is Strategy.BF16X3
+
+
+def test_reversed_windows_stay_reversed() -> None:
+    types = "(tensor<1x5x2xf32>, tensor<3x2x4xf32>) -> tensor<1x3x4xf32>"
+    body = f"""(%a: tensor<1x5x2xf32>, %b: tensor<3x2x4xf32>) -> tensor<1x3x4xf32> {{
+      %r = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+        window = {{reverse = [true]}} {{batch_group_count = 1 : i64,
+        feature_group_count = 1 : i64}} : {types}
+      return %r : tensor<1x3x4xf32> }}"""
+    (conv,) = of(import_artifact(text(body), VK1), ir.Direct)
+    assert conv.attrs["reversal"] == (1,)
+
+
 def test_float8_products_need_what_their_strategy_needs() -> None:
     """An array of e5m2 alone takes such operands as the bf16 that holds them."""
     x, w = jnp.ones((4, 5), "float8_e5m2"), jnp.ones((5, 6), "float8_e5m2")

@@ -44,6 +44,11 @@ def arg_both(f: Callable[..., Any], axis: int | None) -> Callable[..., Any]:
     return lambda x: f(x, axis=axis)
 
 
+def cumulative(x: Any, init: float, combine: Callable[..., Any]) -> Any:
+    pad = [(x.shape[0] - 1, 0)]
+    return lax.reduce_window(x, np.float32(init), combine, x.shape, (1,), pad)
+
+
 TIES = np.array([[1, 3, 3, 2], [5, 5, 1, 0]], np.float32)
 NANS = np.array([[1, np.nan, 3, np.nan], [5, 2, 1, 0]], np.float32)
 REDUCTIONS: list[Case] = [
@@ -93,6 +98,10 @@ REDUCTIONS: list[Case] = [
     ("sum_complex", jnp.sum, ((A + 1j * B).astype(np.complex64),)),
     ("grad_max", jax.grad(lambda x: (jnp.max(x, 1) ** 2).sum()), (T,)),
     ("grad_prod", jax.grad(lambda x: jnp.prod(x, 1).sum()), (A,)),
+    ("prod_init", lambda x: lax.reduce(x, np.float32(3), lax.mul, (0,)), (A,)),
+    ("cumprod_init", lambda x: cumulative(x, 3.0, lax.mul), (f32(5),)),
+    ("cummax_init", lambda x: cumulative(x, 0.1, lax.max), (f32(5),)),
+    ("top_k_ties", lambda x: lax.approx_max_k(jnp.round(x), 3), (f32(9),)),
     ("cumsum", lambda x: jnp.cumsum(x, 1), (f32(3, 11),)),
     ("cumsum_reverse", lambda x: lax.cumsum(x, 0, reverse=True), (f32(7, 2),)),
     ("cumsum_bf16", lambda x: jnp.cumsum(x, 0), (f32(6).astype(BF),)),

@@ -77,6 +77,22 @@ def test_equal_nodes_are_made_once_across_scopes() -> None:
     assert kinds(list(nodes[1].graphs[0].nodes)) == ["Move", "Vec"]
 
 
+def test_what_differs_in_shape_or_precision_is_made_twice() -> None:
+    b = GraphBuilder(x := f32(4, 4))
+    iota = MicroBuilder()
+    code = MICRO_OPS["iota"].code
+    program = iota.finish([iota.emit(code, F32, (), bytes((0,)))])[0]
+    made = [
+        b.add(ir.Vec(operands=(), results=(f32(n),), loc=LOC, program=program))[0]
+        for n in (3, 5)
+    ]
+    products = [b.gemm(x, x, s) for s in (isa.Strategy.BF16X1, isa.Strategy.BF16X6)]
+    m = simplify(module(b.done(*made, *products)))
+    check(m, "simplify")
+    assert len(set(m.graph.outputs)) == 4
+    assert [v.shape for v in m.graph.outputs[:2]] == [(3,), (5,)]
+
+
 def test_constants_become_immediates() -> None:
     x = f32(4, 4)
     b = GraphBuilder(x)

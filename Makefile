@@ -4,10 +4,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 RUN    ?= runs/demo
+# Two processes, each with whole modules, whose fixtures then run once.
+SPREAD ?= -n 2 --dist worksteal
 BRIDGE := $(wildcard setup.py vkore_jax/pjrt/csrc/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint docs bench clean distclean
+.PHONY: help demo test test-slow mutants lint docs bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' \
@@ -32,10 +34,13 @@ demo: $(VENV)/.installed-train  ## train a 1 M parameter story model on the NPU
 	@echo "the ledger) and the checkpoints are in $(RUN)"
 
 test: $(VENV)/.installed-train,test  ## run the tests on two processes, but the slow
-	$(PY) -m pytest -n 2 -q -m "not slow" $(ARGS)
+	$(PY) -m pytest $(SPREAD) -q -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.installed-train,test  ## run the slow tests
-	$(PY) -m pytest -n 2 -q -m slow $(ARGS)
+	$(PY) -m pytest $(SPREAD) -q -m slow $(ARGS)
+
+mutants: $(VENV)/.installed-train,test  ## run the mutants of tests/mutation (hours)
+	$(PY) -m tests.mutation $(ARGS)
 
 lint: $(VENV)/.installed-train,test,dev  ## ruff (lint and format) and pyright
 	$(VENV)/bin/ruff check .

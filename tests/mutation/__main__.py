@@ -69,7 +69,7 @@ def _run(
         killers: dict[str, list[Mutant]] = {}
         for i, mutant in enumerate(todo, 1):
             found = runner.judge(mutant, tree, args.seconds)
-            _keep(args.state, state, mutant, found)
+            _keep(args.state, state, mutant, found, tree)
             _say(
                 f"[{i}/{len(todo)}] {found.verdict:9}{found.seconds:6.1f} s  "
                 f"{mutant.name}  {mutant.summary}  {found.by}"
@@ -79,14 +79,18 @@ def _run(
         for test in runner.confirm(list(killers), tree, 20 * args.seconds, _say):
             for mutant in killers[test]:
                 found = Outcome("broken", f"{test} fails without any mutant")
-                _keep(args.state, state, mutant, found)
+                _keep(args.state, state, mutant, found, tree)
                 _say(f"broken: {mutant.name}: {found.by}")
 
 
 def _keep(
-    path: Path, state: dict[str, dict[str, object]], mutant: Mutant, found: Outcome
+    path: Path,
+    state: dict[str, dict[str, object]],
+    mutant: Mutant,
+    found: Outcome,
+    tree: Path,
 ) -> None:
-    state[mutant.name] = {**asdict(found), "digest": mutant.digest(ROOT)}
+    state[mutant.name] = {**asdict(found), "digest": mutant.digest(tree)}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(state, indent=1, sort_keys=True))
 

@@ -21,14 +21,20 @@ class Mutant:
         new: text in its place.
         tests: arguments of pytest, those that should fail first (`a.py -k word` and
             node ids are allowed; slow tests are left out unless `-m` says otherwise).
-        equivalent: why no test can notice it, if that is so; kept for the record.
+        why: if it survives, why that may be; "equivalent: ..." says why no test can
+            notice it: it is not run, and kept for the record.
     """
 
     file: str
     old: str
     new: str
     tests: tuple[str, ...]
-    equivalent: str = ""
+    why: str = ""
+
+    @property
+    def equivalent(self) -> bool:
+        """True when no test can notice it."""
+        return self.why.startswith("equivalent: ")
 
     @property
     def name(self) -> str:
@@ -81,6 +87,6 @@ def rows(
 ) -> tuple[Mutant, ...]:
     """Return mutants of one file with one list of tests.
 
-    A change is (old, new) or (old, new, why it is equivalent).
+    A change is (old, new) or (old, new, why).
     """
     return tuple(Mutant(file, c[0], c[1], tuple(tests), *c[2:]) for c in changes)

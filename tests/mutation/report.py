@@ -66,14 +66,14 @@ def text(found: Mapping[Mutant, Outcome | None]) -> str:
     alive = [(m, o) for m, o in found.items() if o and o.verdict == "survived"]
     parts.append("\n## Survivors\n\n")
     if alive:
-        parts.append("| file | change |\n| --- | --- |\n")
-        parts += [f"| {m.file} | {_cell(m.summary)} |\n" for m, _ in alive]
+        parts.append("| file | change | why |\n| --- | --- | --- |\n")
+        parts += [f"| {m.file} | {_cell(m.summary)} | {m.why} |\n" for m, _ in alive]
     else:
         parts.append("None.\n")
     parts.append("\n## Equivalent\n\nNo test can notice these; they do not count.\n\n")
     parts.append("| file | change | why |\n| --- | --- | --- |\n")
     parts += [
-        f"| {m.file} | {_cell(m.summary)} | {m.equivalent} |\n"
+        f"| {m.file} | {_cell(m.summary)} | {m.why.removeprefix('equivalent: ')} |\n"
         for m in found
         if m.equivalent
     ]

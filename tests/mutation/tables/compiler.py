@@ -166,7 +166,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "if life is not None and life.end < at:",
             "if life is not None:",
-            "positions only grow during the walk, so a later read never has a smaller one",
+            "equivalent: positions only grow during the walk, so a later read never has a smaller one",
         ),
         (
             "if n > size:\n                    holes.insert(i, (offset + size, n - size))",
@@ -188,7 +188,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "life = [always if t.external else x for t, x in zip(tiles, life)]",
             "pass",
-            "place() is asked to reuse addresses with one slot only (see `solve`)",
+            "equivalent: place() is asked to reuse addresses with one slot only (see `solve`)",
         ),
         ("at = max(at, high)", "at = high"),
         ("block -= block % self.grain.get(axis, 1)", "pass"),
@@ -240,12 +240,18 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "if insns > chip.vec_max_insns:\n            return False",
             "if False:\n            return False",
+            "what fusion takes too much, tiling cuts again: other groups, same values",
         ),
-        ("is not other or access.offset:", "is not other:"),
+        (
+            "is not other or access.offset:",
+            "is not other:",
+            "a second guard: the node is placed again, which checks every element",
+        ),
         (
             "return used <= chip.scratchpad_bytes * 3 // 4 and "
             "sums <= chip.accumulator_bytes",
             "return sums <= chip.accumulator_bytes",
+            "what fusion takes too much, tiling cuts again: other groups, same values",
         ),
         ("                reads |= self._reads(inner)\n", "                pass\n"),
     ),

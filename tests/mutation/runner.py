@@ -34,6 +34,10 @@ PRELOADED = (
 TAKEN = ("vkore_jax", "tests", "train", "benchmarks", "docs", "pyproject.toml",
          "setup.py", "Makefile", "README.md", "CHANGELOG.md", "MANIFEST.in",
          "LICENSE")  # fmt: skip
+_QUIET = (
+    "-p", "no:cacheprovider",
+    "-W", "ignore::pytest.PytestAssertRewriteWarning",  # plugins are loaded already
+)  # fmt: skip
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - |$)", re.MULTILINE)
 
 
@@ -60,7 +64,7 @@ def preload(names: Sequence[str] = PRELOADED) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     with contextlib.redirect_stdout(io.StringIO()):
-        pytest.main(["--version", "-p", "no:cacheprovider"])
+        pytest.main(["--version", *_QUIET])
 
 
 def copy_tree(to: Path) -> None:
@@ -120,8 +124,7 @@ def run_tests(
     tree: Path, arguments: Sequence[str], log: Path, seconds: int
 ) -> tuple[int, str, float]:
     """Run pytest in the copy: (exit status or -signal, output, CPU seconds)."""
-    words = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "--no-header"]
-    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # preloaded
+    words = ["-x", "-q", "--tb=line", "--no-header", *_QUIET]
     if "-m" not in arguments:
         words += ["-m", "not slow"]
     pid = os.fork()

@@ -17,6 +17,7 @@ jnp = jax.numpy
 
 ROOT = Path(__file__).parent.parent
 
+
 @pytest.fixture(scope="module")
 def chip() -> Any:
     try:

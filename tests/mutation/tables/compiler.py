@@ -211,6 +211,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "tests/lowering/test_fuse.py",
             "tests/lowering/test_streams.py",
+            "tests/lowering/test_kernels.py",
             "tests/lowering/test_fuzz.py",
         ),
         (
@@ -257,7 +258,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *rows(
         _L + "fold.py",
-        (_IMPORT, "tests/lowering/test_simplify.py", "tests/lowering/test_fuzz.py"),
+        ("tests/lowering/test_fold.py", _IMPORT),
         (
             '"clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),',
             '"clamp": lambda low, x, high: np.minimum(np.maximum(x, high), low),',
@@ -274,7 +275,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *rows(
         _L + "control_flow.py",
-        (_IMPORT, _OPS, "tests/lowering/test_fuzz.py"),
+        (_IMPORT, f"{_OPS} -k 'while or loop or scan or cond or switch or fori'"),
         ('distance += 1 if compare == "le" else -1', "pass"),
         ('if compare == "ne" and distance % stride:\n        return None', "pass"),
         (

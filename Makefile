@@ -8,6 +8,10 @@ RUN    ?= runs/demo
 SPREAD ?= -n 2 --dist worksteal
 BRIDGE := $(wildcard setup.py vkore_jax/pjrt/csrc/*)
 
+# Half of a short process is importing JAX, two thirds of that compiling its source:
+# write bytecode, whatever the environment says.  (pip does not: it would compile all.)
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow mutants lint docs bench clean distclean
 

@@ -71,7 +71,7 @@ class _Stages:
 def test_tiles_that_are_live_together_have_bytes_of_their_own(seed: int) -> None:
     """Random chains of stages; a tile lives from its first to its last stage."""
     rng = np.random.default_rng(seed)
-    count, align = 12, TINY.scratchpad_align_bytes
+    count, align = 40, TINY.scratchpad_align_bytes
     sizes = rng.integers(1, 500, count).tolist()
     tiles = [SimpleNamespace(external=False) for _ in range(count)]
     none = isa.MicroProgram((), (), ())

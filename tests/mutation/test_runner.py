@@ -76,6 +76,7 @@ _outcomes(Path({str(tree)!r}))"""
     return found, bad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_verdict(outcomes: tuple[list, list], number: int) -> None:
     verdict, by = outcomes[0][number]
@@ -84,6 +85,7 @@ def test_verdict(outcomes: tuple[list, list], number: int) -> None:
         assert by == f"{LARGER}::test_larger"
 
 
+@pytest.mark.slow
 def test_a_kill_by_a_failing_test_proves_nothing(outcomes: tuple[list, list]) -> None:
     assert outcomes[1] == ["tests/test_bad.py::test_bad"]
 

@@ -190,7 +190,11 @@ MUTANTS: tuple[Mutant, ...] = (
             "pass",
             "equivalent: place() is asked to reuse addresses with one slot only (see `solve`)",
         ),
-        ("at = max(at, high)", "at = high"),
+        (
+            "at = max(at, high)",
+            "at = high",
+            "needs two tiles that are dead to each other, one inside the other's bytes",
+        ),
         ("block -= block % self.grain.get(axis, 1)", "pass"),
         ("grains[axis] = max(segment, grains.get(axis, 1))", "grains[axis] = 1"),
         (

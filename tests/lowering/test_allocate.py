@@ -145,7 +145,9 @@ def test_a_predicate_is_read_at_the_end_of_its_condition() -> None:
             jax.debug.callback(lambda y: None, jnp.cumsum(carry[1]) @ carry[1])
             return again
 
-        return jax.lax.while_loop(more, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1]
+        return jax.lax.while_loop(
+            more, lambda c: (c[0] + 1, c[1] * 2), (jnp.int32(0), x)
+        )[1]
 
     made = lowering.compile(artifact(f, np.ones(8, np.float32)), TINY)
     verify(made, TINY)

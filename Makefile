@@ -4,10 +4,16 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 RUN    ?= runs/demo
+# Two processes, each with whole modules, whose fixtures then run once.
+SPREAD ?= -n 2 --dist worksteal
 BRIDGE := $(wildcard setup.py vkore_jax/pjrt/csrc/*)
 
+# Half of a short process is importing JAX, two thirds of that compiling its source:
+# write bytecode, whatever the environment says.  (pip does not: it would compile all.)
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help demo numerics test test-slow fuzz lint docs bench clean distclean
+.PHONY: help demo numerics test test-slow mutants fuzz lint docs bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' \
@@ -35,10 +41,13 @@ numerics: $(VENV)/.installed-train  ## rerun docs/numerics.md on DATA=train.txt 
 	$(PY) -m benchmarks.numerics --data $(DATA) --valid $(VALID) --out $(OUT) --docs docs/numerics.md
 
 test: $(VENV)/.installed-train,test  ## run the tests on two processes, but the slow
-	$(PY) -m pytest -n 2 -q -m "not slow" $(ARGS)
+	$(PY) -m pytest $(SPREAD) -q -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.installed-train,test  ## run the slow tests
-	$(PY) -m pytest -n 2 -q -m slow $(ARGS)
+	$(PY) -m pytest $(SPREAD) -q -m slow $(ARGS)
+
+mutants: $(VENV)/.installed-train,test  ## run the mutants of tests/mutation (hours)
+	$(PY) -m tests.mutation $(ARGS)
 
 fuzz: $(VENV)/.installed-train,test  ## 100,000 mutated programs (hours; stops, goes on)
 	$(PY) -m tests.fuzz.search --out runs/fuzz $(ARGS)

@@ -225,7 +225,6 @@ def test_usage_error_is_status_two() -> None:
     assert e.value.code == 2
 
 
-@pytest.mark.smoke
 def test_as_a_user(saved: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "vkore_jax.cli", "dis", str(saved)],

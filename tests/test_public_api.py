@@ -28,7 +28,6 @@ def test_the_list() -> None:
     assert dir(vkore_jax) == PUBLIC
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_name_loads(name: str) -> None:
     found = getattr(vkore_jax, name)
@@ -44,7 +43,6 @@ def test_unknown_name() -> None:
         _ = vkore_jax.nothing
 
 
-@pytest.mark.smoke
 def test_import_is_cheap() -> None:
     code = (
         "import sys, vkore_jax, vkore_jax.errors; "
@@ -57,7 +55,6 @@ def test_import_is_cheap() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.smoke
 def test_installed_entry_points() -> None:
     try:
         entries = metadata.distribution("vkore_jax").entry_points

@@ -17,8 +17,6 @@ jnp = jax.numpy
 
 ROOT = Path(__file__).parent.parent
 
-pytestmark = pytest.mark.smoke
-
 
 @pytest.fixture(scope="module")
 def chip() -> Any:

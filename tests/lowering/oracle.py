@@ -12,6 +12,7 @@ from tests.lowering import artifacts, ir_eval
 from vkore_jax.chips import VK1, Chip
 from vkore_jax.lowering import ir
 
+QUICK: Any = {"xla_backend_optimization_level": 0}
 TOLERANCE = {
     "float64": 1e-12,
     "complex128": 1e-12,
@@ -33,11 +34,16 @@ def compare(
     module = artifacts.lower(f, *args, chip=chip)
     given = [np.asarray(x) for x in jax.tree.leaves(args)]
     found = ir_eval.evaluate(module, given)
-    wanted = [np.asarray(x) for x in jax.tree.leaves(jax.jit(f)(*args))]
+    wanted = [np.asarray(x) for x in jax.tree.leaves(on_cpu(f, *args))]
     assert len(found) == len(wanted)
     for a, w in zip(found, wanted):
         same(a, w, tol)
     return module
+
+
+def on_cpu(f: Callable[..., Any], *args: Any) -> Any:
+    """Run a function once on the default device; not worth optimising."""
+    return jax.jit(f).lower(*args).compile(QUICK)(*args)
 
 
 def same(found: Any, wanted: Any, tol: float | None = None) -> None:

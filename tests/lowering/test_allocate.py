@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.lowering import programs
+from tests.lowering.artifacts import artifact
 from tests.lowering.graphs import GraphBuilder, f32, module
 from tests.lowering.programs import MEMORIES, PROGRAMS
-from vkore_jax import isa
+from vkore_jax import isa, lowering
 from vkore_jax.chips import TINY, VK1
 from vkore_jax.errors import ResourceExhausted
 from vkore_jax.isa import Segment
 from vkore_jax.lowering import Options, compile_module, ir
 from vkore_jax.program import Program
+from vkore_jax.verify import verify
 
 
 def chain(length: int) -> ir.Module:
@@ -96,6 +100,57 @@ def test_captures_live_through_the_loop() -> None:
     (carry,) = loop.carries
     ids = {v.buffer for v in (carry.enter, carry.current, carry.next, carry.leave)}
     assert len(ids) == 4
+
+
+def test_a_view_captured_by_a_nested_loop_lives_through_both() -> None:
+    """Read by the inner body alone, as its transpose; the outer body goes on after."""
+    x, w = f32(16, 16), f32(16, 16)
+    b = GraphBuilder(x, w)
+    turned = b.transpose(b.gemm(x, w), 1, 0)
+
+    def loop(of: GraphBuilder, start: ir.Value, body: ir.Graph) -> ir.Value:
+        none = GraphBuilder(f32(16, 16)).done()
+        node = ir.While(
+            operands=(start,), results=(f32(16, 16),), loc=programs.LOC, trips=2,
+            cond=none, body=body,
+        )  # fmt: skip
+        return of.add(node)[0]
+
+    def products(of: GraphBuilder, y: ir.Value) -> ir.Value:
+        return of.op("tanh", of.gemm(of.gemm(y, w), w))
+
+    inner = GraphBuilder(h := f32(16, 16))
+    body = inner.done(products(inner, inner.gemm(h, turned)))
+    outer = GraphBuilder(g := f32(16, 16))
+    out = loop(b, x, outer.done(products(outer, loop(outer, g, body))))
+    programs.agree(module(b.done(out)), TINY)
+
+
+def test_neighbours_that_are_freed_become_one_hole() -> None:
+    x, w, p, q, r = f32(32, 32), f32(32, 32), f32(64, 32), f32(128, 64), f32(32, 128)
+    b = GraphBuilder(x, w, p, q, r)
+    first = b.gemm(x, w)
+    third = b.gemm(p, b.gemm(first, w))
+    fourth = b.gemm(third, first)  # the lowest address is freed last
+    made = programs.agree(module(b.done(b.gemm(r, b.gemm(q, fourth)))), VK1)
+    assert made.arena_bytes == 24 * 1024
+
+
+def test_a_predicate_is_read_at_the_end_of_its_condition() -> None:
+    """Commands behind it, which have an effect, must not use its bytes."""
+
+    def f(x: jax.Array) -> jax.Array:
+        def more(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
+            again = jnp.sum(carry[1]) < 100
+            jax.debug.callback(lambda y: None, jnp.cumsum(carry[1]) @ carry[1])
+            return again
+
+        return jax.lax.while_loop(
+            more, lambda c: (c[0] + 1, c[1] * 2), (jnp.int32(0), x)
+        )[1]
+
+    made = lowering.compile(artifact(f, np.ones(8, np.float32)), TINY)
+    verify(made, TINY)
 
 
 def test_dram_that_is_too_small_is_reported_with_the_excess() -> None:

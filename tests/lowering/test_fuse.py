@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 
 from tests.lowering import artifacts, programs
-from tests.lowering.graphs import GraphBuilder, f32, gelu, module, softmax
+from tests.lowering.graphs import LOC, GraphBuilder, f32, gelu, module, softmax
 from tests.lowering.programs import MEMORIES, PROGRAMS, groups, names
 from vkore_jax import isa
 from vkore_jax.chips import TINY, VK1, Chip
-from vkore_jax.lowering import Options, compile, compile_module
+from vkore_jax.dtypes import F32, I32
+from vkore_jax.isa import ReduceKind
+from vkore_jax.lowering import Options, compile, compile_module, ir
+from vkore_jax.lowering.ir import Value
 from vkore_jax.program import Program
 from vkore_jax.verify import verify
 
@@ -165,9 +168,6 @@ def test_scalars_do_not_tie_large_groups_together() -> None:
 
 
 def test_effects_keep_their_order() -> None:
-    from tests.lowering.graphs import LOC
-    from vkore_jax.lowering import ir
-
     x = f32(4)
     b = GraphBuilder(x)
     for callback in (3, 1, 2):
@@ -180,6 +180,38 @@ def test_effects_keep_their_order() -> None:
     made = programs.compiled(module(b.done()), VK1)
     calls = [c.cmd.callback for c in made.block if isinstance(c.cmd, isa.Host)]
     assert calls == [3, 1, 2]
+
+
+def test_an_effect_waits_for_one_whose_operand_is_late() -> None:
+    """The operand's group grows by a node that needs a product made after the calls."""
+    x, w = f32(16, 16), f32(16, 16)
+    b = GraphBuilder(x, w)
+    y = b.op("exp", x)
+    for callback, operand in enumerate((y, x)):
+        b.add(
+            ir.HostCall(
+                operands=(operand,), results=(), loc=LOC, callback=callback,
+                kind="print", effect=True,
+            )
+        )  # fmt: skip
+    made = programs.compiled(module(b.done(b.op("add", y, b.gemm(x, w)))), VK1)
+    calls = [c.cmd.callback for c in made.block if isinstance(c.cmd, isa.Host)]
+    assert calls == [0, 1]
+
+
+def test_what_nobody_reads_is_not_stored() -> None:
+    x = f32(30, 24)
+    b = GraphBuilder(x)
+    value, index = Value(F32, (30, 1)), Value(I32, (30, 1))
+    b.add(
+        ir.Reduce(
+            operands=(x,), results=(value, index), loc=LOC, kind=ReduceKind.ARGMAX,
+            axes=(1,),
+        )
+    )  # fmt: skip
+    (group,) = groups(programs.compiled(module(b.done(index)), VK1))
+    stored = [s.dst.dtype for s in group.stages if isinstance(s, isa.Store)]
+    assert stored == [I32]
 
 
 def test_too_long_rows_are_not_fused_but_right() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +17,9 @@ from tests.lowering.programs import MEMORIES, PROGRAMS, groups
 from vkore_jax import isa
 from vkore_jax.chips import TINY, VK1, Chip
 from vkore_jax.errors import ResourceExhausted
-from vkore_jax.isa import NO_AXIS
+from vkore_jax.isa import NO_AXIS, Strategy
 from vkore_jax.lowering import Options, compile_module, ir
+from vkore_jax.lowering.blocking import place
 from vkore_jax.verify import verify
 
 KINDS = pytest.mark.parametrize("chip", MEMORIES, ids=lambda c: c.name)
@@ -43,6 +47,52 @@ def test_deep_products_cut_k_on_tiny_only() -> None:
     assert set(phases) == {isa.Phase.TAIL}
     (large,) = groups(programs.agree(m, VK1))
     assert large.k_axis == NO_AXIS
+
+
+@pytest.mark.parametrize("k", [300, 1000])
+def test_k_is_cut_between_segments_that_share_a_scale(k: int) -> None:
+    x, y = f32(24, k), f32(k, 40)
+    b = GraphBuilder(x, y)
+    made = programs.compiled(module(b.done(b.gemm(x, y, Strategy.FP16X2))), TINY)
+    (group,) = groups(made)
+    assert group.k_axis != NO_AXIS
+    assert group.grid[-1].block % 128 == 0
+
+
+@dataclasses.dataclass
+class _Stages:
+    """A plan as `place` sees it."""
+
+    tiles: list[Any]
+    stages: list[isa.Vec]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tiles_that_are_live_together_have_bytes_of_their_own(seed: int) -> None:
+    """Random chains of stages; a tile lives from its first to its last stage."""
+    rng = np.random.default_rng(seed)
+    count, align = 40, TINY.scratchpad_align_bytes
+    sizes = rng.integers(1, 500, count).tolist()
+    tiles = [SimpleNamespace(external=False) for _ in range(count)]
+    none = isa.MicroProgram((), (), ())
+    reads = [tuple(map(int, rng.integers(0, max(i, 1), 2))) for i in range(count)]
+    stages = [isa.Vec(r, (i,), none, isa.Phase.BODY) for i, r in enumerate(reads)]
+    blocking = SimpleNamespace(
+        chip=TINY,
+        plan=_Stages(tiles, stages),
+        block_bytes=lambda tile, blocks: sizes[tile],
+    )
+    offsets, used = place(blocking, {}, 1, True)  # type: ignore[arg-type]
+    life = {
+        t: [i for i, s in enumerate(stages) if t in (*s.ins, *s.outs)]
+        for t in range(count)
+    }
+    for a, b in itertools.combinations(range(count), 2):
+        apart = life[a][-1] < life[b][0] or life[b][-1] < life[a][0]
+        low, high = sorted((a, b), key=lambda t: offsets[t])
+        assert apart or offsets[low] + sizes[low] <= offsets[high]
+    assert used == max(o + -(-n // align) * align for o, n in zip(offsets, sizes))
+    assert used < sum(sizes)
 
 
 def test_long_rows_reduce_along_k() -> None:

@@ -32,6 +32,7 @@ class Cell:
         results: types of the results.
         tolerance: how far vkore may be from the stock CPU.
         want: results, where the stock CPU cannot be asked.
+        reference: what the stock CPU is asked instead; its results have the same bits.
         ignore: elements that are not compared (no platform promises them).
         unpromised: elements in which the golden engine may differ from the CPU.
         truth: the exact results, in f64: as good as the CPU's.
@@ -43,6 +44,7 @@ class Cell:
     results: tuple[str, ...]
     tolerance: Tolerance = VALUES
     want: tuple[Array, ...] | None = None
+    reference: Cell | None = None
     ignore: Skip | None = None
     unpromised: Skip | None = None
     truth: Array | None = None

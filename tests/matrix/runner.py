@@ -23,7 +23,8 @@ NEWER = (
     ("xla_allow_excess_precision", "False"),
 )
 OLDER = (*NEWER, ("xla_cpu_use_fusion_emitters", "False"))
-"""XLA's older emitters compile in a third of the time; so do eager operations."""
+"""XLA's older emitters compile in a third of the time; so do eager operations.  jaxlib
+0.12 no longer has them."""
 NOT_OLDER = ("power", "cbrt", "FNUZ", "custom_call")
 """What the older emitters get wrong (`vkore_jax.sim.fast.load`)."""
 
@@ -68,9 +69,21 @@ def run(text: str, inputs: Sequence[Array], device: Any, options: Any) -> list[A
     return [np.asarray(x[0]) for x in found]
 
 
+@cache
+def has_older() -> bool:
+    """True when this XLA has the older emitters, and the switch."""
+    try:
+        run(module([]), (), jax.devices("cpu")[0], OLDER)
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        return False
+    return True
+
+
 def on_cpu(text: str, inputs: Sequence[Array]) -> list[Array]:
     """Run a module on the stock CPU."""
-    newer = any(word in text for word in NOT_OLDER)
+    newer = any(word in text for word in NOT_OLDER) or not has_older()
     return run(text, inputs, jax.devices("cpu")[0], NEWER if newer else OLDER)
 
 
@@ -99,9 +112,9 @@ def wanted(cells: Sequence[Cell]) -> list[tuple[Array, ...]]:
     asked = [c for c in cells if c.want is None]
     flat: list[Array] = []
     if asked:
-        flat = on_cpu(module(asked), [x for c in asked for x in c.inputs])
+        instead = [c.reference or c for c in asked]
+        flat = on_cpu(module(instead), [x for c in instead for x in c.inputs])
         names = [n for c in asked for n in c.results]
-        # It gives random bits of any type as unsigned integers.
         flat = [x.view(element(n)) for x, n in zip(flat, names, strict=True)]
     answers = iter(split(asked, flat))
     return [c.want if c.want is not None else next(answers) for c in cells]

@@ -76,10 +76,14 @@ ts = [threading.Thread(target=work, args=(k,)) for k in (1., 2., 3.)]
 }
 
 
+FRESH = ("plain", "exception", "threads")
+"""The others in a fork of a process that has imported JAX."""
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_exit(name: str) -> None:
     code, body = CASES[name]
-    run_python(START + body, code=code)
+    run_python(START + body, code=code, fresh=name in FRESH)
 
 
 def test_constants_of_programs_are_freed() -> None:

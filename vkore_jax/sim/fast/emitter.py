@@ -479,7 +479,7 @@ class Emitter:
         found = memo.get(key)
         if found is None:
             if subnormal(dtype, value):
-                found = self._hidden(dtype, raw)
+                found = self.hidden(dtype, raw)
             else:
                 text = f"stablehlo.constant dense<{literal(dtype, value)}> : "
                 found = self.op(text + tensor_type(dtype, ()), dtype, ())
@@ -490,7 +490,7 @@ class Emitter:
                 self._bf16.add(found.name)
         return found
 
-    def _hidden(self, dtype: DType, raw: bytes) -> Val:
+    def hidden(self, dtype: DType, raw: bytes) -> Val:
         """Return a scalar from its bits, which XLA must not see as a number.
 
         XLA:CPU of jaxlib 0.10 generates code on threads that flush subnormals, and

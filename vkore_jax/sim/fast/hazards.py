@@ -263,7 +263,7 @@ HAZARDS: tuple[Hazard, ...] = (
         "are converted by threads that do.",
         seen=("0.10.2",),
         avoided="Subnormal constants are hidden as bits, and zeros for arithmetic.",
-        code=("emitter.py:_hidden", "micro.py:_operand"),
+        code=("emitter.py:hidden", "micro.py:_operand"),
         tests=("tests/sim/test_engines.py::test_agreement[algebra/tiny-constant]",),
     ),
 )

@@ -1,0 +1,1 @@
+"""Deliberate faults of the source, and a run that asks whether a test notices each."""

@@ -380,6 +380,11 @@ ALGEBRA = [
     _chain("twice", _with(1e30, "mul", "div", "div"), WIDE, 0.25),
     _chain("add-sub", _with(1e8, "add", "sub"), WIDE, 0.25),
     _chain("mul-mul", _with(1e25, "mul", "mul"), WIDE, 0.25),
+    _chain(
+        "plus-zero",
+        micro(F32).imm(F32, 0.0).op("add", 0, 1).op("rsqrt", 2).out(),
+        (0.0, -0.0, 4.0),
+    ),
     _chain("eighth", _with(-8.0, "div"), (*WIDE, np.nan, 0.0, -0.0), 0.25),
     *(_chain(f"tiny-{n}", _steps(n), TINY) for n in ("log", "cbrt", "rsqrt", "sqrt")),
     _chain("tiny-pow", micro(F32).imm(F32, 0.0).op("pow", 1, 0).out(), TINY),

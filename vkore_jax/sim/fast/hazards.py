@@ -247,6 +247,14 @@ HAZARDS: tuple[Hazard, ...] = (
         ),
     ),
     Hazard(
+        what="x + 0 is x, also where x is -0 (the simplifier of MLIR, which has no "
+        "option).",
+        seen=("0.10.2",),
+        avoided="A constant +0 is hidden as bits.",
+        code=("micro.py:_concealed",),
+        tests=("tests/sim/test_engines.py::test_agreement[algebra/plus-zero]",),
+    ),
+    Hazard(
         what="Subnormals: cbrt makes -5.6e-16 of them, log another number on some "
         "processors, atan2 and pow do not take them for zeros, sin, tan, tanh and "
         "expm1 keep them.",

@@ -151,7 +151,18 @@ def _flushing(
 def _arithmetic(
     word: str, e: Emitter, insn: MicroInsn, args: Sequence[Val], logical: Shape
 ) -> Val:
-    return _plain(word, e, insn, [_operand(e, a) for a in args], logical)
+    args = [_operand(e, a) for a in args]
+    if word == "add":
+        args = [_concealed(e, a) for a in args]
+    return _plain(word, e, insn, args, logical)
+
+
+def _concealed(e: Emitter, v: Val) -> Val:
+    """Hide a constant +0 from what makes x of x + 0: the sum of -0 and +0 is +0."""
+    number = e.number(v)
+    if not v.dtype.is_float or number != 0 or math.copysign(1, number) < 0:
+        return v
+    return e.broadcast(e.hidden(v.dtype, bytes(v.dtype.itemsize)), v.shape)
 
 
 def _extreme(

@@ -136,6 +136,30 @@ def _nonfinite_oracle(a: np.ndarray, b: np.ndarray) -> list[np.ndarray]:
     return [out]
 
 
+def _lookup_gradient(chip: Chip) -> Program:
+    """[word = ids] x rows, which the translator makes additions if all is finite."""
+    b = ProgramBuilder(chip)
+    g = b.group([])
+    ids, rows = g.load(b.arg(I32, (1, 6))), g.load(b.arg(F32, (6, 4)))
+    compare = micro(I32).iota(I32, 0).op("eq", 0, 1).op("convert", 2, dtype=F32)
+    hot = g.vec(compare.out(), [ids], shape=(5, 6), axes=(None, None))
+    g.store(b.result(F32, (5, 4)), g.gemm(hot, rows, F32, Strategy.BF16X1))
+    return b.build()
+
+
+def _lookup_inputs(rng: np.random.Generator) -> list[np.ndarray]:
+    rows = rng.integers(-8, 8, (6, 4)).astype("f4")
+    rows[1, 0], rows[2, 1], rows[4, 3] = np.nan, np.inf, -np.inf
+    return [np.array([[3, 0, 3, 1, 9, 0]], "i4"), rows]
+
+
+def _lookup_oracle(ids: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+    """Zero times what is not finite is NaN, in the rows of all words."""
+    hot = (np.arange(5)[:, None] == ids).astype("f4")
+    with np.errstate(all="ignore"):
+        return [(hot[:, :, None] * rows).sum(1)]
+
+
 def _extreme_i8(rng: np.random.Generator) -> list[np.ndarray]:
     a, b = (
         rng.choice([-128, -127, 127], s).astype(np.int8) for s in [(6, 40), (40, 5)]
@@ -484,6 +508,14 @@ def _cases() -> list[SimCase]:
                 tolerance=Tolerance(Bound.ACCUMULATE, terms=23 * 6, magnitude=100.0),
             )
         )
+    cases.append(
+        SimCase(
+            id="gemm/lookup-gradient-nonfinite",
+            build=_lookup_gradient,
+            inputs=_lookup_inputs,
+            oracle=_lookup_oracle,
+        )
+    )
     f32 = (F32, F32)
     for name, build, specs, oracle, tol in (
         (

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tests.sim.builder import ProgramBuilder, binary, micro
-from tests.sim.case import SimCase, normals, on_cpu, pool, randoms
+from tests.sim.case import Arrays, SimCase, normals, on_cpu, pool, randoms
 from vkore_jax import dtypes
 from vkore_jax.chips import Chip
-from vkore_jax.dtypes import BF16, BOOL, F32, I8, I32, I64, DType
+from vkore_jax.dtypes import BF16, BOOL, F32, F64, I8, I32, I64, DType
 from vkore_jax.isa import (
     Conv,
     Gather,
@@ -24,7 +25,7 @@ from vkore_jax.isa import (
     Strategy,
 )
 from vkore_jax.program import Program
-from vkore_jax.sim.contract import BITS, VALUES, Tolerance, accumulate
+from vkore_jax.sim.contract import BITS, VALUES, Tolerance, accumulate, nan_open
 
 # ---------------------------------------------------------------------- gather, scatter
 
@@ -406,8 +407,12 @@ def conv_case(
     blocks: tuple[int, int] = (2, 3),
     block_out: Sequence[int] | None = None,
     types: tuple[DType, DType, DType] = (F32, F32, F32),
+    wild: bool = False,
 ) -> SimCase:
-    """Channels-last convolution, lhs (n, *spatial, c), rhs (*window, c/g, o)."""
+    """Channels-last convolution, lhs (n, *spatial, c), rhs (*window, c/g, o).
+
+    Some weights of a wild one are not finite.
+    """
     rank = len(lhs) - 2
     ones, zeros = (1,) * rank, (0,) * rank
     strides, low, high = strides or ones, low or zeros, high or zeros
@@ -445,6 +450,16 @@ def conv_case(
         else:
             x, w = x.astype(np.float64), w.astype(np.float64)
         axes = tuple(i for i, f in enumerate(flips) if f)
+        # Zeros that surround and separate elements are multiplied; XLA leaves them out.
+        sizes = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape[1:-1], ldil)]
+        whole = [n + max(p, 0) + max(q, 0) for n, p, q in zip(sizes, low, high)]
+        wide = np.zeros((x.shape[0], *whole, x.shape[-1]))
+        inner = (
+            slice(max(p, 0), max(p, 0) + n, d) for p, n, d in zip(low, sizes, ldil)
+        )
+        wide[(slice(None), *inner)] = x
+        ends = [(max(-p, 0), n - max(-q, 0)) for p, q, n in zip(low, high, whole)]
+        x = wide[(slice(None), *(slice(a, max(a, b)) for a, b in ends))]
         return on_cpu(call)(x, np.flip(w, axes) if axes else w)
 
     def call(x: Any, w: Any) -> Any:
@@ -453,19 +468,32 @@ def conv_case(
         letters = "DHW"[3 - rank :]
         numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
         y = jax.lax.conv_general_dilated(
-            x, w, tuple(strides), list(zip(low, high)), tuple(ldil), tuple(rdil),
+            x, w, tuple(strides), "VALID", ones, tuple(rdil),
             numbers, groups, batch_groups, precision="highest",
         )  # fmt: skip
         return y.astype(to.numpy)
 
+    def inputs(rng: np.random.Generator) -> Arrays:
+        x, w = normals(rng, tl, lhs), normals(rng, tr, rhs)
+        if wild:
+            w[..., 0, 0], w[(0,) * (rank + 1) + (1,)] = np.inf, np.nan
+            w[(-1,) * (rank + 1) + (2,)] = -np.inf
+            x[(0,) * (rank + 1) + (1,)] = np.inf
+        return [x, w]
+
     terms = int(np.prod(rhs[:-1]))
     exact = not tl.is_float
+    loose = replace(
+        accumulate(6 * terms, 2.0 * terms),
+        nan_open=wild and nan_open(ldil, batch_groups),
+    )
     return SimCase(
         id=f"conv/{id}",
         build=build,
-        inputs=lambda rng: [normals(rng, tl, lhs), normals(rng, tr, rhs)],
-        tolerance=VALUES if exact else accumulate(6 * terms, 2.0 * terms),
-        oracle=reference,
+        inputs=inputs,
+        tolerance=VALUES if exact else loose,
+        # XLA makes groups by zeros in a larger window.
+        oracle=None if wild and groups > 1 else reference,
         oracle_tolerance=None
         if exact
         else Tolerance(
@@ -475,6 +503,23 @@ def conv_case(
         ),
     )
 
+
+WILD: Mapping[str, Mapping[str, Any]] = {
+    "padded": {},
+    "padded-x3": {"strategy": Strategy.BF16X3},
+    "padded-reversed": {"reversal": (1, 0)},
+    "padded-f64": {"strategy": Strategy.LANES, "types": (F64, F64, F64)},
+    "padded-depthwise": {"rhs": (3, 2, 1, 3), "groups": 3},
+    "padded-groups": {"lhs": (2, 4, 5, 4), "rhs": (3, 2, 2, 4), "groups": 2},
+    "batch-groups": {"batch_groups": 2, "low": (0, 0), "high": (0, 0)},
+    "dilated-batch-groups": {"batch_groups": 2, "lhs_dilation": (2, 3)},
+    "dilated": {"lhs_dilation": (2, 3)},
+    "dilated-reversed": {"lhs_dilation": (1, 2), "reversal": (1, 0), "high": (1, -1)},
+    "dilated-x6": {"lhs_dilation": (2, 3), "strategy": Strategy.BF16X6},
+    "dilated-bf16": {"lhs_dilation": (2, 1), "strategy": Strategy.LANES,
+                     "types": (BF16, BF16, F32)},
+}  # fmt: skip
+"""Convolutions with weights that are not finite: they meet padding and gaps."""
 
 CASES = [
     gather_case(
@@ -626,5 +671,11 @@ CASES = [
     conv_case("int8", (2, 6, 6, 3), (3, 3, 3, 4), strategy=Strategy.INT8,
               types=(I8, I8, I32)),
     conv_case("bf16-out", (2, 6, 6, 3), (3, 3, 3, 4), types=(BF16, BF16, BF16)),
+    *(
+        conv_case(f"wild-{name}", wild=True,
+                  **{"lhs": (2, 4, 5, 3), "rhs": (3, 2, 3, 4), "low": (2, 1),
+                     "high": (1, 2), **more})
+        for name, more in WILD.items()
+    ),
     conv_case("no-spatial", (5, 6), (6, 4)),
 ]  # fmt: skip

@@ -326,6 +326,10 @@ class Conv(Command):
     time, and stages the result and what it sees of the operands (neighbouring blocks
     see some elements twice) in the scratchpad twice (double buffering), see
     `staged_bytes`.  Blocks of one feature block follow one another.
+
+    Zeros of the padding and between elements of a dilated lhs are multiplied as
+    elements are: 0 times an infinite or NaN weight is NaN.  (The contract between
+    engines leaves such NaNs open for dilated lhs and for groups of samples.)
     """
 
     dst: View = f(VIEW, "dense (n, *out, o)")

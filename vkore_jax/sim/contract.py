@@ -20,6 +20,14 @@ bound of the command that made it:
   are exact rules.  An engine may form the products that a strategy of `LEFT_OUT` leaves
   out, which are below the rounding of its sum (`contraction`).
 
+Zeros that a convolution multiplies besides elements of its operands count, as all do:
+0 times an infinite or NaN weight is NaN, in padding, too.  Open is one thing, where
+either engine's element is NaN (`nan_open`): the zeros that `lhs_dilation` puts between
+elements may be skipped, and groups of samples may be made by zeros in a larger window,
+which carry what is not finite from one group to the others.  Both ways are exact for
+finite operands; a test at run time would make such a program's compilation half as
+long again.
+
 These are bounds of single commands.  They do not compose: a last-bit difference may
 flip the bf16 rounding of a later operand, which is 2^-8 of it, and what follows
 amplifies that.  So there is no bound of a whole program in terms of them; single
@@ -36,7 +44,7 @@ about other programs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -117,6 +125,7 @@ class Tolerance:
         magnitude: for ULP the size of the largest intermediate (0: the result's own);
             for ACCUMULATE an upper bound of sum |a||b|.  A number or an array.
         accumulator: NumPy dtype of the accumulator (ACCUMULATE).
+        nan_open: elements that are NaN in either result are not compared.
     """
 
     bound: Bound
@@ -124,6 +133,7 @@ class Tolerance:
     terms: int = 0
     magnitude: Any = 0.0
     accumulator: Any = np.float32
+    nan_open: bool = False
 
 
 BITS = Tolerance(Bound.BITS)
@@ -150,6 +160,11 @@ def accumulate(terms: int, magnitude: Any, accumulator: Any = np.float32) -> Tol
     return Tolerance(
         Bound.ACCUMULATE, terms=terms, magnitude=magnitude, accumulator=accumulator
     )
+
+
+def nan_open(lhs_dilation: Sequence[int], batch_groups: int) -> bool:
+    """Return whether engines may differ in the NaNs of a convolution."""
+    return batch_groups > 1 or any(d > 1 for d in lhs_dilation)
 
 
 def contraction(
@@ -229,6 +244,11 @@ def disagreement(
         )
     if golden.size == 0:
         return None
+    if tolerance.nan_open:
+        both = ~(np.isnan(_wide(golden)) | np.isnan(_wide(other)))
+        size = np.broadcast_to(tolerance.magnitude, golden.shape)[both]
+        rest = replace(tolerance, magnitude=size, nan_open=False)
+        return disagreement(golden[both], other[both], rest)
     if tolerance.bound is Bound.BITS:
         return _different_bits(golden, other)
     if dtypes.by_numpy(golden.dtype).kind not in "fc":

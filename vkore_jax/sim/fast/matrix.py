@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
-from vkore_jax.dtypes import F32, DType
+from vkore_jax.dtypes import F16, F32, DType
 from vkore_jax.errors import InvalidProgram
 from vkore_jax.isa import Conv, Strategy
+from vkore_jax.sim.contract import nan_open
 from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
 from vkore_jax.sim.fast.padding import cut
-from vkore_jax.sim.fast.scaled import Operand, binary
+from vkore_jax.sim.fast.scaled import Operand, all_finite, binary, either
 from vkore_jax.sim.fast.sliced import SLICED
 from vkore_jax.sim.fast.strategies import STRATEGIES, int8_terms
 
@@ -137,23 +138,34 @@ def conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
         ", ".join([*spatial, "i", "o"]),
     )
     lhs, low, high, dilation = _padded(e, cmd, lhs)
-    pads = ", ".join(f"[{a}, {b}]" for a, b in zip(low, high))
     flips = ", ".join("true" if r else "false" for r in cmd.reversal)
-    attributes = (
-        f"dim_numbers = [{activation}]x[{window}]->[{activation}], "
-        f"window = {{stride = {ints(cmd.strides)}, pad = [{pads}], "
-        f"lhs_dilate = {ints(dilation)}, rhs_dilate = "
-        f"{ints(cmd.rhs_dilation)}, reverse = [{flips}]}} "
-        f"{{batch_group_count = {cmd.batch_groups} : i64, "
-        f"feature_group_count = {cmd.feature_groups} : i64}}"
-    )
 
-    def product(a: Val, b: Val) -> Val:
+    def over(a: Val, b: Val, low: Shape, high: Shape) -> Val:
+        pads = ", ".join(f"[{p}, {q}]" for p, q in zip(low, high))
         text = (
-            f"stablehlo.convolution({a.name}, {b.name}) {attributes} : "
+            f"stablehlo.convolution({a.name}, {b.name}) "
+            f"dim_numbers = [{activation}]x[{window}]->[{activation}], "
+            f"window = {{stride = {ints(cmd.strides)}, pad = [{pads}], "
+            f"lhs_dilate = {ints(dilation)}, rhs_dilate = "
+            f"{ints(cmd.rhs_dilation)}, reverse = [{flips}]}} "
+            f"{{batch_group_count = {cmd.batch_groups} : i64, "
+            f"feature_group_count = {cmd.feature_groups} : i64}} : "
             f"({a.type}, {b.type}) -> {tensor_type(a.dtype, out_shape)}"
         )
         return e.op(text, a.dtype, out_shape)
+
+    def product(a: Val, b: Val) -> Val:
+        if not _skips_padding(cmd, a, (*low, *high)):
+            return over(a, b, low, high)
+        none = (0,) * len(low)
+        return either(
+            e,
+            all_finite(e, b),
+            lambda: [over(a, b, low, high)],
+            lambda: [over(_spread(e, a, low, high, (1,) * len(low)), b, none, none)],
+            a.dtype,
+            out_shape,
+        )
 
     terms = int(np.prod(cmd.rhs.shape[:-1], dtype=np.int64))
     channels = cmd.rhs.shape[-2]
@@ -173,6 +185,36 @@ def _padded(e: Emitter, cmd: Conv, lhs: Val) -> tuple[Val, Shape, Shape, Shape]:
     rank = len(cmd.pad_low)
     zeros = e.full(e.scalar(lhs.dtype, 0).standing_for(rest.extents))
     return zeros, (0,) * rank, (0,) * rank, (1,) * rank
+
+
+def _skips_padding(cmd: Conv, v: Val, padding: Shape) -> bool:
+    """True when XLA leaves out padding, which the machine multiplies.
+
+    Times an infinite or NaN weight it is NaN.  Eigen's convolution, which XLA takes for
+    most, multiplies it; the loops that XLA writes do not.  What the contract leaves
+    open (`contract.nan_open`) needs no second form.
+    """
+    if not v.dtype.is_float or nan_open(cmd.lhs_dilation, cmd.batch_groups):
+        return False
+    rank = len(padding) // 2
+    eigen = v.dtype in (F32, F16) and rank <= 3 and not any(cmd.reversal)
+    return any(padding) and not eigen
+
+
+def _spread(e: Emitter, v: Val, low: Shape, high: Shape, dilation: Shape) -> Val:
+    """Put zeros around an activation and between its elements."""
+    low, high = (0, *low, 0), (0, *high, 0)
+    inner = (0, *(d - 1 for d in dilation), 0)
+    shape = tuple(
+        a + n + max(n - 1, 0) * i + b for a, n, i, b in zip(low, v.shape, inner, high)
+    )
+    zero = e.scalar(v.dtype, 0)
+    text = (
+        f"stablehlo.pad {v.name}, {zero.name}, low = {ints(low)}, "
+        f"high = {ints(high)}, interior = {ints(inner)} : "
+        f"({v.type}, {zero.type}) -> {tensor_type(v.dtype, shape)}"
+    )
+    return e.op(text, v.dtype, shape)
 
 
 def _sliced_conv(e: Emitter, cmd: Conv, lhs: Val, rhs: Val) -> Val:
@@ -241,20 +283,8 @@ def _laid_out(e: Emitter, cmd: Conv, x: Val, reach: list[int]) -> Val:
     ]
     low = [max(p, 0) for p in cmd.pad_low]
     high = [max(r - n - p, 0) for r, n, p in zip(reach, sizes, cmd.pad_low)]
-    shape = (
-        x.shape[0],
-        *(n + a + b for n, a, b in zip(sizes, low, high)),
-        x.shape[-1],
-    )
-    zero = e.scalar(x.dtype, 0)
-    text = (
-        f"stablehlo.pad {x.name}, {zero.name}, low = {ints((0, *low, 0))}, "
-        f"high = {ints((0, *high, 0))}, "
-        f"interior = {ints((0, *(a - 1 for a in cmd.lhs_dilation), 0))} : "
-        f"({x.type}, {zero.type}) -> {tensor_type(x.dtype, shape)}"
-    )
-    if shape != x.shape:
-        x = e.op(text, x.dtype, shape)
+    if any((*low, *high)) or sizes != [*x.shape[1:-1]]:
+        x = _spread(e, x, tuple(low), tuple(high), cmd.lhs_dilation)
     first = (0, *(max(-p, 0) for p in cmd.pad_low), 0)
-    end = (shape[0], *(f + r for f, r in zip(first[1:-1], reach)), shape[-1])
+    end = (x.shape[0], *(f + r for f, r in zip(first[1:-1], reach)), x.shape[-1])
     return e.slice(x, first, end, (1,) * (rank + 2))

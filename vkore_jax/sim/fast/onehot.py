@@ -18,12 +18,12 @@ import math
 from collections.abc import Callable
 
 from vkore_jax import dtypes
-from vkore_jax.dtypes import BOOL, F32, DType
+from vkore_jax.dtypes import F32, DType
 from vkore_jax.isa import MICRO_OPS, Gemm, Group, MicroProgram, Strategy, Vec
 from vkore_jax.isa.strategies import STRATEGIES as FACTS
 from vkore_jax.sim.fast import sliced
-from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, tensor_type
-from vkore_jax.sim.fast.scaled import Operand, finite, whole
+from vkore_jax.sim.fast.emitter import Emitter, Shape, Val
+from vkore_jax.sim.fast.scaled import Operand, all_finite, either, whole
 from vkore_jax.sim.fast.sliced import SLICED
 from vkore_jax.sim.fast.strategies import STRATEGIES
 
@@ -94,15 +94,7 @@ def gemm(
     """
     rhs = e.full(rhs)
     count, width = rhs.shape[-2:]
-    fine = finite(e, rhs)
-    yes = e.scalar(BOOL, True)
-    axes = ", ".join(map(str, range(len(rhs.shape))))
-    every = e.op(
-        f"stablehlo.reduce({fine.name} init: {yes.name}) applies stablehlo.and across "
-        f"dimensions = [{axes}] : ({fine.type}, {yes.type}) -> {yes.type}",
-        BOOL,
-        (),
-    )
+    every = all_finite(e, rhs)
     places = e.reshape(e.full(ids), (count,))
 
     def added(_: Val, rows: Val) -> Val:
@@ -123,10 +115,7 @@ def gemm(
             out = STRATEGIES[strategy](e, left, right, added, count)
         return [e.reshape(e.convert(out, dtype), shape)]
 
-    regions = ", ".join(e.region([], f) for f in (sparse, lambda: [e.full(product())]))
-    kind = tensor_type(dtype, shape)
-    text = f'"stablehlo.if"({every.name}) ({regions}) : ({every.type}) -> {kind}'
-    return e.op(text, dtype, shape)
+    return either(e, every, sparse, lambda: [e.full(product())], dtype, shape)
 
 
 def _scatter(e: Emitter, places: Val, rows: Val, count: int) -> Val:

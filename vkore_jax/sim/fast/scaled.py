@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vkore_jax.dtypes import BOOL, F32, I32
+from vkore_jax.dtypes import BOOL, F32, I32, DType
 from vkore_jax.isa import Strategy, strategies
 from vkore_jax.isa.strategies import STRATEGIES as FACTS
-from vkore_jax.sim.fast.emitter import Emitter, Val, ints, tensor_type
+from vkore_jax.sim.fast.emitter import Emitter, Shape, Val, ints, tensor_type
 
 _FRACTION_BITS = 23
 _INFINITY = 0xFF << _FRACTION_BITS
@@ -227,6 +227,34 @@ def finite(e: Emitter, v: Val) -> Val:
     """Emit the test whether elements are neither infinite nor NaN."""
     text = f"stablehlo.is_finite {v.name} : ({v.type}) -> "
     return e.op(text + tensor_type(BOOL, v.shape), BOOL, v.shape)
+
+
+def all_finite(e: Emitter, v: Val) -> Val:
+    """Emit the test whether no element is infinite or NaN."""
+    fine = finite(e, v)
+    yes = e.scalar(BOOL, True)
+    axes = ", ".join(map(str, range(len(v.shape))))
+    return e.op(
+        f"stablehlo.reduce({fine.name} init: {yes.name}) applies stablehlo.and across "
+        f"dimensions = [{axes}] : ({fine.type}, {yes.type}) -> {yes.type}",
+        BOOL,
+        (),
+    )
+
+
+def either(
+    e: Emitter,
+    test: Val,
+    yes: Callable[[], list[Val]],
+    no: Callable[[], list[Val]],
+    dtype: DType,
+    shape: Shape,
+) -> Val:
+    """Emit one of two ways to a value, which is chosen at run time."""
+    regions = ", ".join(e.region([], f) for f in (yes, no))
+    kind = tensor_type(dtype, shape)
+    text = f'"stablehlo.if"({test.name}) ({regions}) : ({test.type}) -> {kind}'
+    return e.op(text, dtype, shape)
 
 
 def compare(e: Emitter, direction: str, a: Val, b: Val) -> Val:

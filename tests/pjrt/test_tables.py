@@ -10,10 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.lowering.artifacts import artifact
 from tests.pjrt.process import run_python
-from vkore_jax import dtypes
+from vkore_jax import dtypes, lowering
+from vkore_jax.chips import CHIPS
 from vkore_jax.program import TensorSpec
-from vkore_jax.sim.fast.small import MAX_BYTES, is_small
+from vkore_jax.sim.fast.small import MAX_BYTES, is_small, small_arrays
+from vkore_jax.sim.fast.translate import translate_program
 
 VKORE = jax.devices("vkore")[0]
 TYPES = [d for d in dtypes.ALL if d.bits >= 8 or d.kind == "b"]
@@ -67,6 +70,16 @@ def test_every_type(dtype: Any) -> None:
             np.testing.assert_array_equal(
                 np.asarray(x).view(np.uint8), np.ascontiguousarray(w).view(np.uint8)
             )
+
+
+def test_small_arrays_are_not_reshaped() -> None:
+    """Groups read and write what is dense flat, and the table knows sizes only."""
+    xs = [np.ones((4, n), np.float32) for n in range(2, 12)]
+    code = artifact(lambda xs: [x * 2 for x in xs], xs)
+    decoded = lowering.compile(code, CHIPS["vk1"])
+    text = translate_program(decoded, small_arrays(decoded)).text
+    assert text.count("stablehlo.multiply") == len(xs)
+    assert "stablehlo.reshape" not in text
 
 
 @jax.jit

@@ -14,7 +14,7 @@ from vkore_jax.isa.rules import Rules
 from vkore_jax.program import Program
 from vkore_jax.sim.fast import control, core, groups, windows
 from vkore_jax.sim.fast.emitter import Val, tensor_type
-from vkore_jax.sim.fast.small import NOTHING, Small
+from vkore_jax.sim.fast.small import NOTHING, Small, loaded_shape
 from vkore_jax.sim.fast.state import HostCall, State
 
 CommandRule = Callable[[State, Any], None]
@@ -105,7 +105,8 @@ def translate_program(program: Program, small: Small = NOTHING) -> Translation:
     aliases = _aliases(program, small)
     for number, spec in enumerate(program.params):
         name = small.name(number)
-        s.bind(spec.view, Val(name, spec.dtype, spec.shape, spec.shape, 0))
+        shape = loaded_shape(spec) if number in small.loaded else spec.shape
+        s.bind(spec.view, Val(name, spec.dtype, shape, shape, 0))
         if number in small.loaded:
             continue
         attribute = ""
@@ -115,7 +116,7 @@ def translate_program(program: Program, small: Small = NOTHING) -> Translation:
             attribute = " {jax.buffer_donor = true}"
         arguments.append(f"{name}: {tensor_type(spec.dtype, spec.shape)}{attribute}")
     run(s, program.block)
-    vals, strays = _results(s)
+    vals, strays = _results(s, small)
     counters = dynamic_bodies(program.block)
     s.e.owner = INSTRUMENT
     vals += [s.thread(number) for number in range(counters)]
@@ -139,7 +140,7 @@ def translate_program(program: Program, small: Small = NOTHING) -> Translation:
     )
 
 
-def _results(s: State) -> tuple[list[Val], int]:
+def _results(s: State, small: Small) -> tuple[list[Val], int]:
     """Return the results, and how many of them nothing accounts for.
 
     What it takes to show a result whole belongs to the command that produced it.  A
@@ -153,7 +154,8 @@ def _results(s: State) -> tuple[list[Val], int]:
         s.e.owner = s.producer.get(spec.buffer, PASSED if passed else None)
         strays += s.e.owner is None
         try:
-            vals.append(s.full(spec.view))
+            shown = s.stored if number in small.stored else s.full
+            vals.append(shown(spec.view))
         except InvalidProgram as error:
             raise error.with_context(f"result {number}") from None
     return vals, strays

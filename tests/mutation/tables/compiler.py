@@ -215,7 +215,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "tests/lowering/test_fuse.py",
             "tests/lowering/test_streams.py",
-            "tests/lowering/test_kernels.py",
             "tests/lowering/test_fuzz.py",
         ),
         (

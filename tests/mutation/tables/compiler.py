@@ -278,7 +278,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *rows(
         _L + "control_flow.py",
-        (_IMPORT, f"{_OPS} -k 'while or loop or scan or cond or switch or fori'"),
+        (
+            "tests/lowering/test_trips.py",
+            _IMPORT,
+            f"{_OPS} -k 'while or loop or scan or cond or switch or fori'",
+        ),
         ('distance += 1 if compare == "le" else -1', "pass"),
         ('if compare == "ne" and distance % stride:\n        return None', "pass"),
         (

@@ -282,6 +282,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "tests/lowering/test_trips.py",
             _IMPORT,
             f"{_OPS} -k 'while or loop or scan or cond or switch or fori'",
+            f"{_MATRIX} -k 'claims and (if] or case] or while])'",
         ),
         ('distance += 1 if compare == "le" else -1', "pass"),
         ('if compare == "ne" and distance % stride:\n        return None', "pass"),

@@ -60,6 +60,11 @@ def unpromised(micro: str, t: DType) -> Skip | None:
     return subnormal if micro in TRANSCENDENTAL_ULPS else None
 
 
+def ignored(micro: str, t: DType) -> Skip | None:
+    """The CPU makes anything of a subnormal (cbrt: -5.6e-16), the chip a zero."""
+    return subnormal if t.kind == "f" and micro in TRANSCENDENTAL_ULPS else None
+
+
 TRUTH: Mapping[str, Callable[[Any], Any]] = {
     "exp": np.exp,
     "expm1": np.expm1,
@@ -104,6 +109,7 @@ def unary(op: str, micro: str) -> Make:
             (r,),
             tolerance(micro, t),
             want=want,
+            ignore=ignored(micro, t),
             unpromised=unpromised(micro, t),
             truth=truth(micro, t, x),
         )
@@ -124,6 +130,7 @@ def binary(op: str, micro: str) -> Make:
             (a,),
             tolerance(micro, t),
             want=want,
+            ignore=ignored(micro, t),
             unpromised=unpromised(micro, t),
         )
 
@@ -223,8 +230,9 @@ def convert(t: DType) -> Cell:
                 (np.maximum(whole, 0) if u.kind == "u" else whole).astype(u.numpy)
                 for u in some
             )
-    # 2 ** -127 is subnormal in f32, through which the CPU converts it.
-    ignore = subnormal if t.short == "f8E8M0FNU" else None
+    # 2 ** -127 is subnormal in f32, through which the CPU converts it.  A subnormal
+    # bf16 is false on the chip, as one of f32 is, and true on the CPU.
+    ignore = subnormal if t.short in ("f8E8M0FNU", "bf16") else None
     return Cell(
         "\n".join(lines), (x,), tuple(types), want=want, ignore=ignore,
         unpromised=subnormal,

@@ -20,6 +20,7 @@ from vkore_jax.errors import InvalidProgram, VersionMismatch
 from vkore_jax.isa import codec as c
 from vkore_jax.isa import commands as cmds
 from vkore_jax.isa import enums
+from vkore_jax.isa.access import accesses, written_buffers
 from vkore_jax.isa.micro import MICRO_OPS, MicroInsn, MicroProgram
 from vkore_jax.program import FORMAT_VERSION, MAGIC, Program, decode
 
@@ -44,6 +45,40 @@ def test_encode_decode_encode(cls: type, rng: Random) -> None:
     assert end == len(raw)
     assert decoded == value
     assert _pack(decoded) == raw
+
+
+def _views(value: Any, name: str = "") -> list[tuple[str, isa.View]]:
+    """Return the views in a record with the names of their fields; blocks left out."""
+    if isinstance(value, isa.View):
+        return [(name, value)]
+    if isinstance(value, tuple):
+        return [v for x in value for v in _views(x, name)]
+    if isinstance(value, cmds.Located):
+        return []
+    fields = getattr(type(value), "FIELDS", ())
+    return [v for x in fields for v in _views(getattr(value, x.name), x.name)]
+
+
+@pytest.mark.parametrize("cls", cmds.COMMANDS.values(), ids=lambda c: c.__name__)
+@settings(max_examples=20)
+@given(rng=isa_cases.rngs())
+def test_access_knows_every_view(cls: type, rng: Random) -> None:
+    """What is named as a destination is written, everything else is read."""
+    value = isa_cases.random_record(cls, rng, depth=2)
+    found = accesses(value)
+    written = [v for n, v in _views(value) if n in ("dst", "dsts", "current", "leave")]
+    read = [v for n, v in _views(value) if n not in ("dst", "dsts", "current", "leave")]
+    assert sorted(map(repr, found.writes)) == sorted(map(repr, written))
+    given = (*found.reads, *found.late_reads)
+    assert sorted(map(repr, given)) == sorted(map(repr, read))
+    late = [v for n, v in _views(value) if n in ("next", "predicate")]
+    assert all(v in found.late_reads for v in late)
+    block = (cmds.Located(value, 0),)
+    inner = [b for _, nested in found.blocks for b in written_buffers(nested)]
+    assert list(written_buffers(block)) == [v.buffer for v in found.writes] + inner
+    deepest = [x.cmd for _, nested in found.blocks for x in nested]
+    for cmd in deepest:
+        assert {v.buffer for v in accesses(cmd).writes} <= set(inner)
 
 
 @settings(max_examples=60)

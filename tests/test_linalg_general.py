@@ -149,7 +149,8 @@ def test_tridiagonal(dtype: str, routine: str, lower: bool) -> None:
         *wanted, _ = getattr(lapack, routine)(a, lower=lower)
         found = jax.lax.linalg.tridiagonal(a, lower=lower)
         for x, y in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(x, y, atol=1e-5)
+            # LAPACKs differ among themselves by as much.
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=3e-5)
 
 
 @pytest.mark.parametrize("perturb", [False, True], ids=["plain", "perturb"])

@@ -190,11 +190,11 @@ def _tile(shape: tuple[int, ...], grid: tuple[int, int]) -> Build:
     return build
 
 
-within("tile", _tile((DRAM // 4, 1), (DRAM // 4, 1024)))
+within("tile", _tile((DRAM, 1), (DRAM, 1024)))
 wrong(
     "tile",
-    "tile 1: f32[67108865, 1] stands for",
-    _tile((DRAM // 4 + 1, 1), (DRAM // 4 + 1, 1024)),
+    f"tile 1: f32[{DRAM + 1}, 1] stands for",
+    _tile((DRAM + 1, 1), (DRAM + 1, 1024)),
     ResourceExhausted,
 )
 

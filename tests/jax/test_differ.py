@@ -6,7 +6,7 @@ its programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from vkore_jax import lowering
 from vkore_jax.chips import VK1
 from vkore_jax.sim import fast, golden
 from vkore_jax.sim.contract import VALUES, disagreement
+from vkore_jax.sim.fast.load import own_client, put
 
 Array = Any
 LINE = np.arange(12, dtype=np.float32)
@@ -81,23 +82,31 @@ INDEXED = (
 )
 
 
-def both(f: Callable[..., Any], *inputs: Any) -> None:
-    """Run on both engines; the values are the same.  Inputs are run-time values."""
+def both(f: Callable[..., Any], *inputs: Any, more: Sequence[Any] = ()) -> None:
+    """Run on both engines; the values are the same.
+
+    Args:
+        f: compiled once.
+        inputs: its run-time values.
+        more: other inputs to run on.
+    """
     arrays = [np.asarray(x) for x in inputs]
     code = lowering.compile(artifact(f, *arrays, keep_unused=True), VK1).encoded
-    want, have = golden.run(code, arrays), fast.run(code, arrays)
-    for w, h in zip(want, have, strict=True):
-        assert disagreement(w, h, VALUES) is None
+    client = own_client()
+    device = client.local_devices()[0]
+    loaded = fast.FastProgram(code, client, device)
+    for values in (arrays, *more):
+        want = golden.run(code, values)
+        have = loaded.execute([put(np.asarray(x), device) for x in values])
+        for w, h in zip(want, have, strict=True):
+            assert disagreement(w, np.asarray(h), VALUES) is None
 
 
 @pytest.mark.parametrize("f", INDEXED, ids=lambda f: f.__name__)
 def test_indices_out_of_range(f: Callable[..., Any]) -> None:
-    """All at once: pairs of indices in one program."""
-
-    def every(x: Array, at: Array) -> Any:
-        return [f(x, at[n, 0], at[n, 1]) for n in range(len(at))]
-
-    both(every, LINE, np.array([[9, 0], [3, 6], [-3, 9], [2, -1], [30, 1]], np.int32))
+    pairs = ((9, 0), (3, 6), (-3, 9), (2, -1), (30, 1))
+    first, *more = [(LINE, np.int32(i), np.int32(j)) for i, j in pairs]
+    both(f, *first, more=more)
 
 
 def test_unsigned_index_beyond_the_signed() -> None:

@@ -206,7 +206,7 @@ def test_values(chip: str, precision: str, dtype: str) -> None:
     used = set(strategies(lowering_module(code, profile)))
     results = {
         "specification": golden.run(program.encoded, flat, chip=profile),
-        "translator": fast.run(program.encoded, flat),
+        "translator": fast.run(program.encoded, flat, chip=profile),
     }
     for number, (spec, *_) in enumerate(LAYOUTS.values()):
         a, b = (x.astype(np.float64) for x in pairs[number])
@@ -277,7 +277,7 @@ def test_tiled_programs(chip: str, f: Any, shapes: Any) -> None:
     with jax.default_device(jax.devices("cpu")[0]):
         wanted = jax.tree.leaves(jax.jit(f)(*inputs))
     found = golden.run(program.encoded, inputs, chip=profile)
-    other = fast.run(program.encoded, inputs)
+    other = fast.run(program.encoded, inputs, chip=profile)
     for want, a, b in zip(wanted, found, other, strict=True):
         assert program_disagreement(a, b) is None
         np.testing.assert_allclose(a, want, rtol=0, atol=2e-3 * np.abs(want).max())
@@ -304,7 +304,7 @@ def test_rows_that_a_lookup_adds_up(chip: str) -> None:
     wild[1, 5, 2], wild[2, 7, 0] = np.inf, np.nan
     for values in (g, wild):
         (a,) = golden.run(program.encoded, [table, ids, values], chip=profile)
-        (b,) = fast.run(program.encoded, [table, ids, values])
+        (b,) = fast.run(program.encoded, [table, ids, values], chip=profile)
         assert program_disagreement(a, b) is None
         assert np.isfinite(a[:, 1]).all()
         assert np.isfinite(a).all() == (values is g)

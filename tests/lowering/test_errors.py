@@ -176,7 +176,7 @@ ROWS = [
       (tensor<1x3x9000xf32>, tensor<3x9000x2xf32>) -> tensor<1x1x2xf32>""",
         ((F32, (1, 3, 9000)), (F32, (3, 9000, 2))),
         ("tensor<1x1x2xf32>",),
-        ("bytes of scratchpad", "more than chip 'tiny' has", "fewer input channels"),
+        ("bytes of scratchpad", "chip 'tiny' has 16,384", "fewer input channels"),
     ),
     Row(
         "array-too-large",

@@ -203,7 +203,7 @@ def test_a_convolution_that_does_not_fit_says_what_to_do() -> None:
     with pytest.raises(ResourceExhausted) as e:
         programs.compiled(conv((1, 8, 8, 2048), (3, 3, 2048, 4)), TINY)
     for part in (
-        "more than chip",
+        "chip 'tiny' has 16,384 and 4,096",
         "bytes of scratchpad",
         "input channels",
         "test at ?",

@@ -60,6 +60,11 @@ def unpromised(micro: str, t: DType) -> Skip | None:
     return subnormal if micro in TRANSCENDENTAL_ULPS else None
 
 
+def ignored(micro: str, t: DType) -> Skip | None:
+    """The CPU makes anything of a subnormal (cbrt: -5.6e-16), the chip a zero."""
+    return subnormal if t.kind == "f" and micro in TRANSCENDENTAL_ULPS else None
+
+
 TRUTH: Mapping[str, Callable[[Any], Any]] = {
     "exp": np.exp,
     "expm1": np.expm1,
@@ -104,6 +109,7 @@ def unary(op: str, micro: str) -> Make:
             (r,),
             tolerance(micro, t),
             want=want,
+            ignore=ignored(micro, t),
             unpromised=unpromised(micro, t),
             truth=truth(micro, t, x),
         )
@@ -124,6 +130,7 @@ def binary(op: str, micro: str) -> Make:
             (a,),
             tolerance(micro, t),
             want=want,
+            ignore=ignored(micro, t),
             unpromised=unpromised(micro, t),
         )
 

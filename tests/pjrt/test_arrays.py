@@ -221,15 +221,13 @@ def test_a_chip_with_more_memory_than_its_host() -> None:
     )
 
 
-def test_errors_poison_what_depends_on_them() -> None:
+def test_a_failed_callback_fails_the_call_and_nothing_else() -> None:
     def fail(_: object) -> object:
         raise ValueError("from the callback")
 
     shape = jax.ShapeDtypeStruct((3,), jnp.float32)
     bad = jax.jit(lambda a: jax.pure_callback(fail, shape, a))
     for _ in range(3):  # the first call goes another way through JAX than the rest
-        result = bad(put(np.ones(3, np.float32)))
-        for consumer in (lambda r: r, lambda r: r + 1):
-            with pytest.raises(jax.errors.JaxRuntimeError, match="from the callback"):
-                consumer(result).block_until_ready()
+        with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="callback"):
+            bad(put(np.ones(3, np.float32)))
     assert float((put(np.ones(3)) + 1).sum()) == 6

@@ -65,13 +65,9 @@ def run_all(
     """Run every engine on one scratchpad that holds the whole product."""
     roomy = dataclasses.replace(program, chip=TINY.name)
     return {
-        name: run(roomy.encoded, list(inputs), **_chip(name))[0]
+        name: run(roomy.encoded, list(inputs), chip=ROOMY)[0]
         for name, run in engines.items()
     }
-
-
-def _chip(engine: str) -> dict[str, Any]:
-    return {"chip": ROOMY} if engine == "specification" else {}
 
 
 # ---------------------------------------------------------------------- error and bound

@@ -33,9 +33,13 @@ LIMITS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "blocks of a group's grid": ("2^32", "the sequencer's counter"),
         "iterations of a LOOP": ("2^63 - 1", "a signed counter"),
-        "bytes that a view or a tile presents, empty axes counted as one": (
+        "bytes that a view presents, empty axes counted as one": (
             "the chip's DRAM",
             "repeated elements (stride 0) count as often as they are presented",
+        ),
+        "elements that a tile stands for, empty axes counted as one": (
+            "as many as the chip's DRAM has bytes",
+            "what is stored in the narrowest type may be computed in the widest",
         ),
         "bytes of a tensor with its edges and gaps (PAD, CONV, windows), before any "
         "is trimmed, and of a window with its gaps": (

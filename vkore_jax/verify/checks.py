@@ -7,6 +7,7 @@ say at all is in `vkore_jax.isa.limits`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from vkore_jax import dtypes
@@ -90,6 +91,21 @@ class Context:
         if size > self.most_bytes:
             raise ResourceExhausted(
                 f"{what}: {dtype}{list(shape)} stands for {size} bytes, chip "
+                f"{self.chip.name!r} has {self.most_bytes} bytes of DRAM: work on parts"
+            )
+
+    def formed(self, what: str, shape: Sequence[int], dtype: DType) -> None:
+        """Check a tensor that the chip forms a block at a time, so in no one place.
+
+        It may have an element for each byte of DRAM: what is stored in the narrowest
+        type may be computed in the widest.
+        """
+        if len(shape) > RANK:
+            self.fits(what, shape, dtype)
+        count = math.prod(max(extent, 1) for extent in shape)
+        if count > self.most_bytes:
+            raise ResourceExhausted(
+                f"{what}: {dtype}{list(shape)} stands for {count} elements, chip "
                 f"{self.chip.name!r} has {self.most_bytes} bytes of DRAM: work on parts"
             )
 

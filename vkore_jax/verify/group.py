@@ -146,7 +146,7 @@ class GroupCheck:
                 seen |= 1 << a
                 size *= cuts[a][1]
             if all_bytes > self.ctx.most_bytes or len(axes) > RANK:
-                self.ctx.fits(f"tile {i}", t.shape, t.dtype)
+                self.ctx.formed(f"tile {i}", t.shape, t.dtype)
             if not 1 <= t.slots <= 2:
                 raise InvalidProgram(f"tile {i}: slots must be 1 or 2, found {t.slots}")
             if t.offset & mask:

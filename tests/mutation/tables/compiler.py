@@ -215,7 +215,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             "tests/lowering/test_fuse.py",
             "tests/lowering/test_streams.py",
-            "tests/lowering/test_kernels.py",
             "tests/lowering/test_fuzz.py",
         ),
         (
@@ -279,7 +278,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *rows(
         _L + "control_flow.py",
-        (_IMPORT, f"{_OPS} -k 'while or loop or scan or cond or switch or fori'"),
+        (
+            "tests/lowering/test_trips.py",
+            _IMPORT,
+            f"{_OPS} -k 'while or loop or scan or cond or switch or fori'",
+            f"{_MATRIX} -k 'claims and (if] or case] or while])'",
+        ),
         ('distance += 1 if compare == "le" else -1', "pass"),
         ('if compare == "ne" and distance % stride:\n        return None', "pass"),
         (

@@ -24,11 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *rows(
         "vkore_jax/isa/access.py",
-        (
-            "tests/test_verify.py",
-            "tests/sim/test_engines.py -k 'not slow and case'",
-            "tests/lowering/test_allocate.py",
-        ),
+        ("tests/test_isa.py",),
         (
             "return Access((cmd.src, cmd.update, *cmd.starts), (cmd.dst,))",
             "return Access((cmd.src, *cmd.starts), (cmd.dst,))",

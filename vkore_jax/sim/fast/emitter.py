@@ -545,7 +545,8 @@ def subnormal(dtype: DType, value: Any) -> bool:
     """True for what arithmetic flushes to zero."""
     if dtype not in (F32, dtypes.F64, dtypes.BF16):
         return False
-    return 0 < abs(value) < ml_dtypes.finfo(dtype.numpy).smallest_normal
+    least = float(ml_dtypes.finfo(dtype.numpy).smallest_normal)
+    return 0 < abs(float(value)) < least
 
 
 def literal(dtype: DType, value: Any) -> str:

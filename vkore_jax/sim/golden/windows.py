@@ -65,8 +65,8 @@ def conv_patches(lhs: np.ndarray, cmd: Conv, window: Sequence[int]) -> np.ndarra
     # A view: patches of large windows need many times the memory of what they show.
     out = cmd.dst.shape[1:-1]
     step = x.strides[1:-1]
-    return np.lib.stride_tricks.as_strided(
-        x,
+    view = np.lib.stride_tricks.as_strided(
+        x.view(f"V{x.itemsize}"),  # NumPy does not know the narrow floats here
         (lhs.shape[0], *out, *window, lhs.shape[-1]),
         (
             x.strides[0],
@@ -76,6 +76,7 @@ def conv_patches(lhs: np.ndarray, cmd: Conv, window: Sequence[int]) -> np.ndarra
         ),
         writeable=False,
     )
+    return view.view(x.dtype)
 
 
 def conv_block(

@@ -26,6 +26,7 @@ from vkore_jax.sim import golden
 from vkore_jax.sim.fast import FastProgram, run
 from vkore_jax.sim.fast.emitter import Val
 from vkore_jax.sim.fast.load import own_client, put
+from vkore_jax.sim.fast.small import Small
 from vkore_jax.sim.fast.state import State
 from vkore_jax.sim.golden.machine import Machine
 from vkore_jax.sim.ledger import Ledger, ledger
@@ -155,8 +156,8 @@ _TRANSLATE = importlib.import_module("vkore_jax.sim.fast.translate")
 _RESULTS = _TRANSLATE._results
 
 
-def _doubled(s: State) -> tuple[list[Val], int]:
-    vals, strays = _RESULTS(s)
+def _doubled(s: State, small: Small) -> tuple[list[Val], int]:
+    vals, strays = _RESULTS(s, small)
     first = vals[0]
     text = f"stablehlo.add {first.name}, {first.name} : {first.type}"
     s.e.owner = None

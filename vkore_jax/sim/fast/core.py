@@ -230,15 +230,8 @@ def _regional_vals(
     programs: Sequence[MicroProgram],
     outs: Sequence[tuple[DType, Shape]],
 ) -> list[Val]:
-    e = s.e
-    regions = ", ".join(_scalar_region(e, p) for p in programs)
-    names, types = _listed(inputs)
-    out_types = ", ".join(tensor_type(*t) for t in outs)
-    text = (
-        f'"stablehlo.{word}"({names}) <{{{attributes}}}> ({regions}) : '
-        f"({types}) -> ({out_types})"
-    )
-    return e.ops(text, outs)
+    regions = [_scalar_region(s.e, p) for p in programs]
+    return s.e.regional(word, inputs, attributes, regions, outs)
 
 
 def _scalar_region(e: Emitter, program: MicroProgram) -> str:

@@ -327,6 +327,24 @@ class Emitter:
         )
         return self._moved(out, "reverse", v, tuple(axes))
 
+    def regional(
+        self,
+        word: str,
+        inputs: Sequence[Val],
+        attributes: str,
+        regions: Sequence[str],
+        outs: Sequence[tuple[DType, Shape]],
+    ) -> list[Val]:
+        """Append an operation that has regions and return the values it defines."""
+        names = ", ".join(v.name for v in inputs)
+        types = ", ".join(v.type for v in inputs)
+        made = ", ".join(tensor_type(*t) for t in outs)
+        text = (
+            f'"stablehlo.{word}"({names}) <{{{attributes}}}> ({", ".join(regions)}) : '
+            f"({types}) -> ({made})"
+        )
+        return self.ops(text, outs)
+
     def origin(self, name: str) -> str:
         """Return the name of the value that this one shows in another arrangement."""
         while (move := self._moves.get(name)) is not None and move[0] in _MOVEMENTS:

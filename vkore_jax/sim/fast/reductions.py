@@ -188,15 +188,9 @@ def _reduce(
     e: Emitter, vals: Sequence[Val], starts: Sequence[Val], region: str, axes: Shape
 ) -> list[Val]:
     shape = _rest(vals[0], axes)
-    names = ", ".join(v.name for v in (*vals, *starts))
-    types = ", ".join(v.type for v in (*vals, *starts))
     outs = [(v.dtype, shape) for v in vals]
-    made = ", ".join(tensor_type(*t) for t in outs)
-    text = (
-        f'"stablehlo.reduce"({names}) <{{dimensions = {i64s(axes)}}}> ({region}) : '
-        f"({types}) -> ({made})"
-    )
-    return e.ops(text, outs)
+    attributes = f"dimensions = {i64s(axes)}"
+    return e.regional("reduce", [*vals, *starts], attributes, [region], outs)
 
 
 def _rest(v: Val, axes: Shape) -> Shape:

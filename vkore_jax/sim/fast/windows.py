@@ -51,7 +51,7 @@ def reduce_generic(s: State, cmd: ReduceGeneric) -> None:
     attributes = f"dimensions = {i64s(cmd.axes)}"
     types = [(v.dtype, v.shape) for v in cmd.dsts]
     region = _region(s.e, cmd.combiner)
-    made = _folded(s.e, "reduce", [*srcs, *starts], attributes, region, types)
+    made = s.e.regional("reduce", [*srcs, *starts], attributes, [region], types)
     _finish(s, cmd.combiner, cmd.dsts, late, made)
 
 
@@ -83,7 +83,7 @@ def reduce_window(s: State, cmd: ReduceWindow) -> None:
         attributes = _attributes(cmd)
         region = _flagged(s.e, cmd.combiner)
         types.append((BOOL, cmd.dsts[0].shape))
-    made = _folded(s.e, "reduce_window", [*srcs, *starts], attributes, region, types)
+    made = s.e.regional("reduce_window", [*srcs, *starts], attributes, [region], types)
     _finish(s, cmd.combiner, cmd.dsts, late, made)
 
 
@@ -207,24 +207,6 @@ def _attributes(cmd: ReduceWindow, low: Shape = (), high: Shape = ()) -> str:
 
 
 # ----------------------------------------------------------------------------- emission
-
-
-def _folded(
-    e: Emitter,
-    word: str,
-    inputs: Sequence[Val],
-    attributes: str,
-    region: str,
-    types: Sequence[tuple[DType, Shape]],
-) -> list[Val]:
-    names = ", ".join(v.name for v in inputs)
-    spelled = ", ".join(v.type for v in inputs)
-    made = ", ".join(tensor_type(*t) for t in types)
-    text = (
-        f'"stablehlo.{word}"({names}) <{{{attributes}}}> ({region}) : '
-        f"({spelled}) -> ({made})"
-    )
-    return e.ops(text, types)
 
 
 def _region(e: Emitter, program: MicroProgram) -> str:
